@@ -128,7 +128,7 @@ def test_usage_errors_are_reported_in_one_line_with_exit_code_2(words: str, said
 def test_a_scale_in_of_foreign_pods_is_refused(unreachable: str) -> None:
     result = typed("scale-in sidecarset/log --pods a", "--kubeconfig", unreachable)
     assert result.exit_code == 1
-    assert "has no Pods of its own; scale their owners" in result.stderr
+    assert "owns no Pods; scale the workloads that own them" in result.stderr
 
 
 def test_the_version_is_printed_by_command_and_option() -> None:

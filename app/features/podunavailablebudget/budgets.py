@@ -31,8 +31,7 @@ from app.pods.disruption_budget import ALLOWED, Disruption, Verdict
 # controller in this process updates the Pod at once, and the Pod may be available again before the budget is
 # reconciled, so its former state is known only here.
 
-#: Maximum number of budgets whose grants are kept. A grant of another budget counts until its time in the status
-#: expires.
+#: Maximum number of budgets whose grants are kept. Grants of any other budget count until they time out in the status.
 MAX_BUDGETS: Final = 1_000
 
 
@@ -58,19 +57,19 @@ class Grants:
         return self._by_budget.get(budget, {})
 
     def are_latest(self, budget: ObjectKey, seen: Mapping[str, Seen]) -> dict[str, Seen]:
-        """Return the observations without outdated ones: those of Pods whose disruption was granted again since."""
+        """Return the observations, except those of Pods whose disruption has been granted again since."""
         known = self.of(budget)
         return {name: one for name, one in seen.items() if name not in known or known[name].grant == one.grant}
 
     def keep(self, budget: ObjectKey, pods: Collection[str]) -> None:
-        """Drop the budget's grants for all other Pods."""
+        """Drop the budget's grants, except those for these Pods."""
         known = self._by_budget.pop(budget, {})
         if kept := {name: seen for name, seen in known.items() if name in pods}:
             self._by_budget[budget] = kept
 
 
-# Judges requests. A grant is written to the status before it is returned. Each process has one instance, shared by its
-# webhooks and controllers, so that concurrent requests are decided together. [PUB-80]
+# Checks requests against budgets. A grant is written to the status before it is returned. Each process has one
+# instance, shared by its webhooks and controllers, so that concurrent requests are decided together. [PUB-80]
 
 R = TypeVar("R")
 
@@ -79,10 +78,10 @@ R = TypeVar("R")
 COMPUTED_WITHIN: Final = 2.0
 LOOK_AGAIN: Final = 0.05
 RESIZE_GATE: Final = "InPlacePodVerticalScaling"
-#: Feature gate for in-place resizes by workloads. If it is on, a Pod with a resize in progress is inconsistent.
+#: Feature gate for in-place resizes by workloads. If it is on, a Pod with a resize in progress counts as inconsistent.
 VERTICAL_SCALING: Final = "InPlaceWorkloadVerticalScaling"
 
-#: Returns the name of another budget for a Pod whose own is gone, or ''. [PUB-122]
+#: Returns the name of another budget for a Pod whose own budget is gone, or ''. [PUB-122]
 FindAnother: TypeAlias = Callable[[Pod], Awaitable[str]]
 
 
@@ -112,8 +111,8 @@ def entries_of(budget: PodUnavailableBudget) -> dict[str, str]:
 
 
 class Budgets:
-    """Judges disruptions of Pods by their budgets. ``waits`` is the number of seconds to wait for a budget's status to
-    be computed."""
+    """Checks disruptions of Pods against their budgets. ``waits``: seconds to wait for a budget's status to be
+    computed."""
 
     def __init__(
         self,
@@ -127,7 +126,7 @@ class Budgets:
         grants: Grants | None = None,
     ) -> None:
         self.statuses = statuses
-        #: Grants, for the controller of this process.
+        #: Recent grants, shared with the controller in this process.
         self.grants = grants
         self._clock = clock
         self._resize_is_update = resize_is_update
@@ -192,12 +191,12 @@ class Budgets:
 # Workload controllers check the budget before they disrupt a Pod, as the webhook does, but in their own process.
 # [PUB-90]
 
-#: User name under which refusals of controllers are recorded.
+#: User name under which refused requests of controllers are recorded.
 USERNAME: Final = "kruise-manager"
 
 
 class ControllerBudget:
-    """Judges disruptions by controllers. ``judged`` are the disruptions whose feature gate is on."""
+    """Checks disruptions by controllers against budgets. ``judged``: the disruptions whose feature gate is on."""
 
     def __init__(self, keeper: Budgets, refused: Refused, judged: frozenset[Disruption]) -> None:
         self.keeper = keeper

@@ -94,7 +94,7 @@ async def explain_any(client: Client, pod: Pod, enabled: Enabled) -> Sequence[st
             verdict = "granted" if judgement.allowed else "refused"
             lines.append(f"{word.lower():<12}{verdict}: {judgement.why}")
         else:
-            lines.append(f"{word.lower():<12}not judged: gate {_GATES[operation]} is off")
+            lines.append(f"{word.lower():<12}not checked: gate {_GATES[operation]} is off")
     return lines
 
 
@@ -167,7 +167,7 @@ def _row(budget: PodUnavailableBudget, pod: Pod, now: datetime, judging: JudgedR
         operation: judgement_of(budget, pod, operation, now, judging) if operation in judging.operations else None
         for operation in OPERATIONS
     }
-    words = ("not judged" if one is None else "granted" if one.allowed else "refused" for one in answers.values())
+    words = ("not checked" if one is None else "granted" if one.allowed else "refused" for one in answers.values())
     judged = [one for one in answers.values() if one is not None]
     refused = [one for one in judged if not one.allowed]
     reasons = [one.why for one in (*refused, *judged)]
@@ -182,7 +182,7 @@ def _row(budget: PodUnavailableBudget, pod: Pod, now: datetime, judging: JudgedR
 def judgement_of(
     budget: PodUnavailableBudget, pod: Pod, operation: ProtectedOperation, now: datetime, judging: JudgedRequests
 ) -> Judgement:
-    """Return the judgement on a request made now."""
+    """Return how a request would be judged now."""
     settled = without_budget(pod, vertical_scaling=judging.vertical_scaling)
     return settled or judge(budget, pod, operation, now, resize_is_update=judging.resize_is_update).answer
 
@@ -214,7 +214,7 @@ def counts(budget: PodUnavailableBudget, pod: Pod, now: datetime, judging: Judge
 
 
 def rule(spec: PodUnavailableBudgetSpec, of: str = "") -> str:
-    """Describe maxUnavailable or minAvailable. ``of`` describes the Pods that it refers to."""
+    """Describe maxUnavailable or minAvailable. ``of`` names the total, such as " of 5 desired Pods"."""
     if spec.max_unavailable is not None:
         return f"at most {spec.max_unavailable}{of} may be unavailable"
     return f"at least {spec.min_available}{of} must stay available"
@@ -242,7 +242,7 @@ def _sentences(budget: PodUnavailableBudget, expected: Expected) -> list[str]:
     if status.desired_available == 0:
         return [first, "No Pods are required to stay available: every request is granted."]
     going = len(status.disrupted_pods or ()) + len(status.unavailable_pods or ())
-    flight = f", {going} granted but not done yet" if going else ""
+    flight = f", {going} granted but not carried out yet" if going else ""
     stand = f"{status.current_available} are available, {status.desired_available} must stay available{flight}"
     allowed = status.unavailable_allowed
     if allowed <= 0:

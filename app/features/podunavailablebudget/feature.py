@@ -125,7 +125,7 @@ def guarding(context: AdmissionContext) -> Decisions:
 
 
 def _any_of_the_files(claims: Claims) -> Callable[[str], Awaitable[bool]]:
-    """Return the check for any budgets in standalone mode, where they are read from files."""
+    """Return the check for whether any budget exists in standalone mode, where budgets are read from files."""
 
     async def known(_namespace: str) -> bool:
         return bool(claims)

@@ -1,4 +1,4 @@
-"""Index of budgets by the Pods they cover, and the chain of workloads above a Pod."""
+"""Finds the budget that covers a Pod, and the chain of workloads that own the Pod."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ from app.pods.predicates import Owner, refers_to
 
 #: Maximum length of the chain.
 MAX_HEIGHT: Final = 8
-#: Maximum number of cached workloads, and their lifetime in seconds: a workload may be adopted later.
+#: Maximum number of cached workloads, and their lifetime in seconds, limited because a workload may be adopted later.
 MAX_REMEMBERED: Final = 4_096
 REMEMBERED: Final = 60.0
 
 
 class LiveOwners:
-    """Finds the workloads above an object on the API server. The chain ends at the first one that cannot be read."""
+    """Finds the workloads above an object on the API server. The chain ends at the first workload that cannot be
+    read."""
 
     def __init__(self, client: Client) -> None:
         self._client = client

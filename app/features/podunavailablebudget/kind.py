@@ -45,7 +45,7 @@ def parse_total(text: str) -> int | None:
 
 
 def protected_operations(given: Sequence[str] | None, annotations: Mapping[str, str]) -> tuple[ProtectedOperation, ...]:
-    """Return the field, else the known operations of the annotation, else the default. [PUB-65]"""
+    """Return the operations in the field, else the known ones in the annotation, else the default. [PUB-65]"""
     found = given or split_operations(annotations.get(names.PUB_PROTECT_OPERATIONS, ""))
     known = tuple(ProtectedOperation(item) for item in dict.fromkeys(found) if item in OPERATIONS)
     return known or DEFAULT_OPERATIONS

@@ -63,7 +63,7 @@ _RESIZABLE: Final = frozenset({"cpu", "memory"})
 
 
 def update_operation(old: Mapping[str, Any], new: Mapping[str, Any]) -> ProtectedOperation | None:
-    """Return the operation that the update is judged as, or None if nothing relevant changes. [PUB-62, PUB-66]"""
+    """Return the operation that the update counts as, or None if nothing relevant changes. [PUB-62, PUB-66]"""
     marked = not unavailable_labels(_labels(old)) and bool(unavailable_labels(_labels(new)))
     before, after = as_object(old.get("spec")), as_object(new.get("spec"))
     if same(before, after):

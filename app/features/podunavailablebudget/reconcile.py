@@ -152,7 +152,7 @@ class BudgetReconciler:
             self._event_once(key, budget, "UnknownWorkload", str(error))
             return Result(requeue_after=UNKNOWN_KIND_RETRY)
         except Forbidden as error:
-            said = f"The manager may not read a workload: {message_of(error)}; {HOW_TO_GRANT}"
+            said = f"The manager is not allowed to read a workload: {message_of(error)}; {HOW_TO_GRANT}"
             self._event_once(key, budget, "MissingRight", said)
             raise
         failure = await self._annotate(budget, members.pods)

@@ -96,8 +96,8 @@ def _agree(one: _ByKey, two: _ByKey) -> bool:
     return all(one[key].joined(two[key]).possible for key in one.keys() & two.keys())
 
 
-# Validation of a PodUnavailableBudget, alone and against others. [PUB-11 … PUB-20, PUB-128] Specs are v1beta1 JSON;
-# annotations of other versions have been converted to fields.
+# Validation of a PodUnavailableBudget by itself and against other budgets. [PUB-11 … PUB-20, PUB-128] Specs are v1beta1
+# JSON; annotations of other versions have been converted to fields.
 
 SPEC: Final = Path("spec")
 ANNOTATIONS: Final = Path("metadata").child("annotations")
@@ -135,7 +135,7 @@ def budget_errors(
     if former is not None and not all(_unchanged(spec, former, field) for field in ("selector", "targetRef")):
         errors.append(required(_WHO, "selector and targetRef cannot be modified"))
     if not errors:
-        # Only a valid budget is compared with others.
+        # Only a valid budget is compared with other budgets.
         name = str(metadata.get("name") or "")
         errors += [error for other in others if other.name != name for error in _conflict(spec, other)]
     return errors

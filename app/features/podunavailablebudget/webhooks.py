@@ -20,7 +20,7 @@ from app.kube.client import Client
 from app.kube.errors import KubeError
 from app.kube.jsonvalues import as_object
 
-# Rejects invalid budgets, and warns of overlaps with others. [PUB-10 … PUB-21]
+# Rejects invalid budgets, and warns about overlaps with other budgets. [PUB-10 … PUB-21]
 
 #: Maximum number of targets compared for a warning; it bounds the duration of a write.
 MAX_TARGETS: Final = 20
@@ -98,7 +98,7 @@ async def _warnings(
 
 
 class BudgetLookups:
-    """Objects that validation reads when it needs them: from the API server, in standalone mode from files. [PUB-21]"""
+    """Objects that validation reads on demand: from the API server, or from files in standalone mode. [PUB-21]"""
 
     def __init__(self, enabled: bool, client: Client | None, stores: Stores) -> None:
         """``enabled``: one of the two feature gates is on."""

@@ -58,8 +58,8 @@ async def explain_object(client: Client, stored: Stored, _enabled: Enabled) -> R
 def _explained(
     rule: TargetRule, template: Template, namespaces: Iterable[ObjectMeta], copies: Mapping[str, Mapping[str, Any]]
 ) -> tuple[list[tuple[str, str, str]], list[str]]:
-    """Return a row per namespace that has or will have a copy, and suggested actions. ``copies`` holds the objects of
-    the template's kind and name by namespace."""
+    """Return a row per namespace that has or will have a copy, and suggested actions. ``copies``: the objects of the
+    template's kind and name by namespace."""
     known = {one.name: one for one in namespaces}
     targets = set(rule.namespaces({name: one.labels for name, one in known.items()}))
     ours = {name for name, copy in copies.items() if is_copy_of(copy, template)}
@@ -68,7 +68,7 @@ def _explained(
         metadata, copy = known.get(name), copies.get(name)
         why = _why(rule, name, metadata.labels if metadata is not None else {})
         if name not in targets:
-            rows.append((name, "is to be deleted" if name in ours else "none", why))
+            rows.append((name, "will be deleted" if name in ours else "none", why))
         elif metadata is None or metadata.deletion_timestamp is not None:
             rows.append((name, "none", f"{why}; the namespace {'is being deleted' if metadata else 'does not exist'}"))
             if metadata is None:

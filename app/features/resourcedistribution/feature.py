@@ -46,7 +46,7 @@ FEATURE: Final = Feature(
             workers_flag="resourcedistribution-workers",
         ),
     ),
-    # Served even if the gate is off, to deny requests with that reason. [RD-10]
+    # Served even if the gate is off, so that requests are denied with an explanation. [RD-10]
     admission=(AdmissionPart(decisions, webhooks=webhooks.WEBHOOKS),),
     gates=(GATE,),
     commands=lazily("app.features.resourcedistribution.commands:COMMANDS"),

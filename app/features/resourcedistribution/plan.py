@@ -72,7 +72,7 @@ class TargetRule:
 
 
 def existing_namespaces(namespaces: Iterable[ObjectMeta]) -> set[str]:
-    """Return the names of the namespaces that can hold copies. Terminating namespaces cannot. [RD-33, RD-38]"""
+    """Return the names of the namespaces that can contain copies. Terminating namespaces cannot. [RD-33, RD-38]"""
     return {one.name for one in namespaces if one.deletion_timestamp is None}
 
 
@@ -213,7 +213,7 @@ def copies_to_delete(
     copies: Iterable[ObjectMeta], template: Template, targets: Collection[str], existing: Collection[str]
 ) -> list[ObjectMeta]:
     """Return the copies to delete: those in namespaces that are no longer targets, and those with a former name. Copies
-    in namespaces that do not exist are deleted together with them. [RD-23, RD-38, RD-41]"""
+    in terminating namespaces are deleted with the namespace. [RD-23, RD-38, RD-41]"""
     return [
         copy
         for copy in copies

@@ -57,19 +57,19 @@ logger = logging.getLogger(__name__)
 
 #: Maximum number of namespaces processed concurrently; the first batch has one. [RD-32]
 MAX_CONCURRENT_WRITES: Final = 32
-#: Maximum number of copies that are read one by one. Beyond it, a single list request is cheaper.
+#: Maximum number of copies that are read one by one. Beyond that, a single list request is cheaper.
 MAX_SINGLE_READS: Final = 4
 #: Maximum number of attempts to create a copy if the API server reports AlreadyExists but then returns no object.
 CREATE_ATTEMPTS: Final = 3
 #: Seconds until a namespace with a conflicting object is retried. [RD-72]
 CONFLICT_RETRY_SECONDS: Final = 60.0
-#: Seconds to delay a reconcile triggered by copies and namespaces, so that a burst of events costs few reconciles.
+#: Seconds to delay a reconcile triggered by copies and namespaces, so that a burst of events causes few reconciles.
 COALESCE_SECONDS: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Caches:
-    """Caches the controller reads. ``configmaps`` and ``secrets`` hold the metadata of objects controlled by this
+    """Caches the controller reads. ``configmaps`` and ``secrets`` contain the metadata of objects controlled by this
     kind."""
 
     distributions: Store[ResourceDistribution]
@@ -126,7 +126,8 @@ class ResourceDistributionReconciler:
         ]
 
     def keys_for_copy(self, change: Change[Metadata]) -> Iterable[ObjectKey]:
-        """Return the ResourceDistribution that manages the copy, unless the change is its own write."""
+        """Return the ResourceDistribution that manages the copy, unless this version of the copy is known to be up to
+        date."""
         keys: dict[ObjectKey, None] = {}
         for one in (change.old, change.new):
             reference = one.metadata.controller if one is not None else None

@@ -67,7 +67,7 @@ def warnings(given: ResourceDistribution) -> tuple[str, ...]:
         found.append("spec.targets: no namespace is a target: an empty selector selects none")
     metadata = given.spec.resource.get("metadata")
     if isinstance(metadata, dict) and metadata.get("namespace"):
-        found.append("spec.resource.metadata.namespace is ignored: each copy is in its target's namespace")
+        found.append("spec.resource.metadata.namespace is ignored: each copy is created in its target namespace")
     return tuple(found)
 
 

@@ -1,1 +1,1 @@
-"""SidecarSet: injects sidecar containers into Pods and updates them there."""
+"""SidecarSet: injects sidecar containers into Pods and updates them in place."""

@@ -118,7 +118,7 @@ async def related_objects(client: Client, owner: SidecarSet) -> RelatedObjects:
         raise CommandError(f"SidecarSet {owner.name}: spec.selector: {error}") from None
     pods = await client.list(PODS, label_selector=query, decode=decode_pod)
     namespaces = await client.list(NAMESPACES, decode=decode_namespace)
-    # Revisions are in the manager's namespace, whose name is unknown here.
+    # Revisions are in the manager's namespace, whose name the client does not know.
     label = f"{names.SIDECARSET_NAME}={owner.name}"
     revisions = await client.list(CONTROLLERREVISIONS, label_selector=label, decode=decode_controller_revision)
     return RelatedObjects(
@@ -139,7 +139,7 @@ def _content(revision: Revision) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """A set with the inputs to its plan."""
+    """A SidecarSet, with its Pods and revisions as inputs to the plan."""
 
     owner: SidecarSet
     view: SetView
@@ -166,7 +166,7 @@ async def situation(client: Client, stored: Stored) -> Situation:
 
 
 async def plan(client: Client, stored: Stored, _enabled: Enabled) -> Report:
-    """Report what storing the set would do to running Pods."""
+    """Report how storing the set would affect running Pods."""
     found = await situation(client, stored)
     counts = found.pod_counts.counts
     head = f"SidecarSet {found.view.name}: {counts.matched} Pods matched, {counts.updated} of them already updated"
@@ -199,11 +199,11 @@ async def explain(client: Client, stored: Stored, _enabled: Enabled) -> Report:
             pod.metadata.namespace,
             pod.metadata.name,
             "not injected",
-            "must be recreated: it has no containers of the set",
+            "must be recreated: it has none of the SidecarSet's containers",
         )
         for pod in missed(found)
     ]
-    again = f"pykruise rollout restart sidecarset {found.view.name}: the owners of its Pods replace them"
+    again = f"pykruise rollout restart sidecarset {found.view.name}, so that the workloads recreate the affected Pods"
     stuck = found.pod_counts.blocked or any(row[2] == "not injected" for row in rows)
     return Report(head, ("namespace", "pod", "state", "because"), rows, todo=[again] if stuck else ["nothing"])
 
@@ -222,7 +222,7 @@ def missed(found: Situation) -> list[Pod]:
 
 def _unmatched(found: Situation, pod: Pod) -> str:
     if not is_active(pod):
-        return "it has ended or is being deleted"
+        return "it has terminated or is being deleted"
     lacking = found.view.sidecars - {container.name for container in pod.spec.containers}
     if lacking:
         return f"it lacks container {', '.join(sorted(lacking))}; recreate it"
@@ -349,8 +349,8 @@ COMMANDS: Final = Commands(
     without_rollout=NOT_UPDATE,
     own_history=History(history, undo),
     containers_at=(("spec", "containers"), ("spec", "initContainers")),
-    no_scale_in="has no Pods of its own; scale their owners",
-    no_migration="has no Pods of its own; remove the container from the workload's template instead",
+    no_scale_in="owns no Pods; scale the workloads that own them",
+    no_migration="owns no Pods; remove the container from the workload's template instead",
     explain_object=explain,
     explain_any=explain_pod,
 )
@@ -376,7 +376,7 @@ class LackingSets(SidecarSetIndex):
 
 
 def row(stored: Stored, lacking: Collection[ObjectKey]) -> SidecarSetRow:
-    """Return a SidecarSet's row. ``lacking`` holds the Pods that should have its containers but lack them."""
+    """Return a SidecarSet's row. ``lacking``: the Pods that should have its containers but lack them."""
     status = mapping(stored, "status")
     matched, updated, ready = (number(status, field) for field in ("matchedPods", "updatedPods", "readyPods"))
     named = [f"{key.namespace}/{key.name}" for key in nsmallest(NAMED, lacking)]

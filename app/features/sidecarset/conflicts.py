@@ -140,7 +140,7 @@ def overlap(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
 
 
 def scopes_overlap(first: Mapping[str, Any] | None, second: Mapping[str, Any] | None) -> bool:
-    """Like :func:`overlap` for namespace selectors, where a missing one selects every namespace."""
+    """Like :func:`overlap`, but for namespace selectors: a missing one selects every namespace."""
     return first is None or second is None or overlap(first, second)
 
 

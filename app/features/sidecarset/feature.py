@@ -53,7 +53,7 @@ _DEFAULTS_ALLOWED: Final = "SidecarSetPatchPodMetadataDefaultsAllowed"
 _SORT: Final = "EnableSortSidecarContainerByName"
 
 _PODS: Final = PODS.indexed(**{INJECTED_BY: by_injecting_set, MISSED_BY: missing_from})
-#: A gate, because eviction needs permissions that the manager gets only if the gate is enabled.
+#: This is a gate because eviction needs permissions that the manager gets only if the gate is enabled.
 REPAIR_GATE: Final = Gate("RepairMissedPods", "Evicts Pods that lack their sidecars one by one, within budgets")
 _CONTROLLED_PODS: Final = _PODS.indexed(**{BY_CONTROLLER: controller_keys})
 _MAY_RECORD_EVENTS: Final = PolicyRule(("create", "patch"), ("",), ("events",))
@@ -92,7 +92,7 @@ def decisions(context: AdmissionContext) -> Decisions:
     lookups = SidecarSetLookups(
         client, stores, context.own_namespace, newer, defaults_allowed=enabled(_DEFAULTS_ALLOWED)
     )
-    # Without a cluster, an admitted set is never stored. [SS-39]
+    # Without a cluster, nothing is stored, so there are no admitted sets to wait for. [SS-39]
     recent = RecentSets(index, context.clock) if client is not None else None
     return Decisions(webhooks.handlers(lookups, recent), (step,))
 

@@ -49,7 +49,8 @@ def _printed(containers: Sequence[Mapping[str, Any]] | None, path: str) -> list[
     for container in printed or ():
         policy = container.get("resourcesPolicy")
         if policy is not None:
-            # Set the default pattern even if it was empty, so that a second write changes no hash. [SS-12, corrected]
+            # Set the default pattern even if it was empty, so that a second write does not change the hashes. [SS-12,
+            # corrected]
             container["resourcesPolicy"] = {
                 "targetContainersMode": policy["targetContainersMode"],
                 "targetContainersNameRegex": policy.get("targetContainersNameRegex") or MATCH_ALL_NAMES,

@@ -102,7 +102,8 @@ def revision_patch(owner: SidecarSet, revision: Revision, number: int) -> dict[s
 def names_in_use(
     owner: SidecarSet, latest: str, ordered: Sequence[Revision], in_pods: Collection[str]
 ) -> frozenset[str]:
-    """Return the names of the latest revision, of those that Pods name, and of the one for new Pods. [SS-76, SS-120]"""
+    """Return the names of the latest revision, of those that Pods refer to, and of the one for new Pods. [SS-76,
+    SS-120]"""
     wanted = {latest, *in_pods}
     choice = owner.spec.injection_strategy.revision
     if choice is not None and choice.revision_name:

@@ -59,7 +59,7 @@ def to_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
 
 
 def canonical_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
-    """Drop empty names of pull secrets: OpenKruise shows ``{}`` in v1alpha1, and ``name: ""`` in v1beta1. [SS-3]"""
+    """Drop empty names of pull secrets: OpenKruise returns ``{}`` in v1alpha1, and ``name: ""`` in v1beta1. [SS-3]"""
     for secret in objects(as_object(obj.get("spec")).get("imagePullSecrets")):
         if secret.get("name") == "":
             del secret["name"]

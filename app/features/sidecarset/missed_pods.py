@@ -1,4 +1,4 @@
-"""Pods that were created without their sidecars: reports about them, and repairs."""
+"""Reports and repairs Pods that were created without their sidecars."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ from app.pods.predicates import BY_CONTROLLER, Owner, controller_of, is_active, 
 
 logger = logging.getLogger(__name__)
 
-#: When to check the Pods, in seconds after the webhook is registered again: once when all API servers call it, and once
-#: more for Pods that a slow watch delivers later, or that were created while there was no leader.
+#: When to check the Pods, in seconds after the webhook is registered again: once when all API servers call it, and
+#: again for Pods that a slow watch delivers later, or that were created while there was no leader.
 LOOKS: Final = (3.0, 15.0)
 
 
@@ -90,7 +90,7 @@ class BypassReport:
         self._reported: frozenset[str] = frozenset()
 
     def webhooks_registered(self, since: datetime) -> None:
-        """Note that the webhook is registered, and may have been missing since then. Does not wait."""
+        """Note that the webhook is registered again, and may have been missing since ``since``. Does not wait."""
         self._since = since if self._since is None else min(since, self._since)
         self._wake.set()
 
@@ -150,11 +150,12 @@ class BypassReport:
 NAME: Final = "sidecarset-repair"
 EVICTED: Final = "EvictedForSidecars"
 NOT_REPAIRED: Final = "SidecarsNotRepaired"
-#: Seconds until the next check: while waiting for a budget or other Pods, and for a workload that is left alone.
+#: Seconds until a workload is checked again: while waiting for a budget or other Pods, and if it cannot be repaired.
 RETRY: Final = 5.0
 SLOW_RETRY: Final = 300.0
 
-#: Workloads whose Pods may be replaced, by group and kind. The Pods of others, such as Jobs, would repeat their work.
+#: Workloads whose Pods may be replaced, by group and kind. Recreated Pods of other workloads, such as Jobs, would
+#: repeat their work.
 _RESOURCES: Final = {
     (one.group, one.kind): one
     for one in (
@@ -168,7 +169,7 @@ StillMissing = Callable[[Pod], bool]
 
 
 class Repair:
-    """Replaces the Pods of one workload at a time. ``still`` returns whether a new Pod would get what this one lacks.
+    """Replaces Pods that lack sidecars. ``still`` returns whether a new Pod would get the sidecars that this one lacks.
 
     ``pods`` must have index :data:`app.pods.predicates.BY_CONTROLLER`.
     """

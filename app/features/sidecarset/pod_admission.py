@@ -71,9 +71,9 @@ LIST_SECONDS: Final = 3.0
 
 
 class NewerSets:
-    """Reads recently admitted sets that the index does not show.
+    """Reads recently admitted sets that are not in the index yet.
 
-    Any client that reaches the webhook port may claim a hundred sets that are never stored, so a claim alone costs no
+    Any client that reaches the webhook port may claim a hundred sets that are never stored, so a claim alone causes no
     request: one list of metadata serves all reviews that arrive within a few milliseconds, and only a set in a state
     unknown to the index is read. [SS-39]
     """

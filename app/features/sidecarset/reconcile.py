@@ -54,7 +54,7 @@ _SIDECARSETS = SIDECAR_SET.resource()
 
 
 OBSOLETE: Final = 60.0
-"""Seconds after which the cache is trusted again if it never shows our write. [SS-90]"""
+"""Seconds after which the cache is trusted again even if our write never appears in it. [SS-90]"""
 
 
 MALFORMED: Final = "Malformed"
@@ -110,7 +110,7 @@ class _State:
     #: Time until which reconciles triggered by Pods are delayed; reset by the first reconcile at or after it.
     next_reconcile: float | None = None
     recount_at: float = 0.0
-    #: The last status we wrote, which the cache may not show yet.
+    #: The last status we wrote, which may not be in the cache yet.
     written: KnownStatus | None = None
     #: The generation of the set that was checked last, with what could not be parsed, and whether it is malformed.
     checked: str = ""
@@ -144,7 +144,7 @@ class SidecarSetReconciler:
     ) -> None:
         self._client = client
         self._roller = roller
-        #: Pods we wrote, until the cache shows the write. [SS-90]
+        #: Pods we wrote, until the write is in the cache. [SS-90]
         self._written: dict[ObjectKey, _Written] = {}
         #: Pods that are being written, with the set that writes them.
         self._writing: dict[ObjectKey, str] = {}
@@ -195,7 +195,7 @@ class SidecarSetReconciler:
 
     def coalesce_delay(self, change: Change[Any], key: ObjectKey) -> float:
         """Return the delay of a reconcile triggered by a Pod or a status, so that a burst of events, including our own
-        writes, costs few reconciles."""
+        writes, causes few reconciles."""
         if isinstance(change.new, SidecarSet) and not _status_only(change):
             return 0.0
         state = self._states.get(key.name)
@@ -249,7 +249,7 @@ class SidecarSetReconciler:
         def neighbor(name: str) -> Neighbor | None:
             other = self._states.get(name)
             if other is None:
-                # It has not been reconciled yet, as under a new leader.
+                # It has not been reconciled yet, for example under a new leader.
                 return UNKNOWN if self._caches.sets.get(name) is not None else None
             if other.view is None:
                 return None  # it is malformed

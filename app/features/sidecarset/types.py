@@ -87,7 +87,7 @@ class TransferEnvVar(ApiModel):
 
 
 class ResourceExpressions(ApiModel):
-    """ResourceExpressions holds expressions for cpu and memory."""
+    """ResourceExpressions defines expressions for cpu and memory."""
 
     cpu: str = ""
     """Amount of cpu, computed from the variable `cpu`, as in `max(cpu*50%, 50m)`."""
@@ -173,7 +173,7 @@ class UpdateStrategy(ApiModel):
     """UpdateStrategy defines how changes to the sidecars' images reach running Pods."""
 
     type: str = ""
-    """RollingUpdate (the default) changes the images in running Pods step by step, NotUpdate leaves running Pods
+    """RollingUpdate (the default) changes the images in running Pods step by step; NotUpdate leaves running Pods
     unchanged."""
     paused: bool = False
     """Stops updating running Pods. New Pods are still injected."""
@@ -198,8 +198,8 @@ class InjectRevision(ApiModel):
     revision_name: str | None = None
     """Name of the revision (ControllerRevision). Takes precedence over customVersion."""
     policy: Annotated[str, enum(*REVISION_POLICIES), schema_default(ALWAYS)] = ""
-    """Which new Pods get the revision: all with Always; with Partial the share that updateStrategy keeps at the old
-    version, while others get the current one."""
+    """Which new Pods get the revision: Always means all of them, Partial the share that updateStrategy keeps at the old
+    version."""
 
 
 class InjectionStrategy(ApiModel):

@@ -114,7 +114,7 @@ def metadata_errors(sidecar_set: SidecarSet) -> Iterator[FieldError]:
 
 
 def selector_errors(selector: Mapping[str, Any], path: Path) -> list[FieldError]:
-    """A selector must have a requirement, and be valid. [SS-17]"""
+    """Require a valid selector with at least one requirement. [SS-17]"""
     # OpenKruise sees the object after Go has omitted empty fields.
     selector = _without_empties(selector)
     errors = validate_selector(selector, path)
@@ -139,7 +139,7 @@ def _without_empties(selector: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def asks_for_revision(sidecar_set: SidecarSet, older: SidecarSet | None) -> bool:
-    """Return whether the set names a revision to inject that it did not name before and must be looked up. [SS-26]"""
+    """Return whether the set names a revision to inject that is new and must be looked up. [SS-26]"""
     named = _named_revision(sidecar_set)
     return any(named) and (older is None or named != _named_revision(older))
 

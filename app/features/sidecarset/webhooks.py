@@ -226,8 +226,8 @@ def _warnings(given: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 class SidecarSetLookups:
-    """Objects that validation needs: sets from a cache, everything else from the API server, in standalone mode from
-    files."""
+    """Objects that validation needs: sets from a cache, everything else from the API server, or from files in
+    standalone mode."""
 
     def __init__(
         self,

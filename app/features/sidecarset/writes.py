@@ -38,7 +38,7 @@ FIRST_HOLD: Final = 1.0
 LONGEST_HOLD: Final = 60.0
 #: Seconds until checking again whether other sets are done. [SS-131]
 WAIT_FOR_OTHERS: Final = 0.5
-#: Seconds within which the cache shows a write, if it was carried out.
+#: Seconds within which a write reaches the cache, if it was carried out.
 UNCERTAIN: Final = 30.0
 
 UPDATED: Final = "SidecarsUpdated"
@@ -185,7 +185,7 @@ class Roller:
         try:
             await work(one, pod)
         except (NotFound, Conflict):
-            # It was deleted, or written by another client; the cache will show the result.
+            # It was deleted, or written by another client; the cache will reflect that.
             progress.held[uid] = _Hold(self._clock.monotonic() + FIRST_HOLD, FIRST_HOLD, "")
         except CannotUpdateError as error:
             self._put_off(one, pod, str(error))

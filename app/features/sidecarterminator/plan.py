@@ -63,13 +63,13 @@ class Kind(Enum):
     SIDECAR = "sidecar"
     #: A sidecar whose exit code is ignored.
     IGNORED = "ignored"
-    #: A sidecar marked only by its image env, which has no effect on ordinary nodes.
+    #: Marked only by KRUISE_TERMINATE_SIDECAR_WHEN_JOB_EXIT_WITH_IMAGE, which has no effect on ordinary nodes.
     BY_IMAGE = "by image"
 
 
 @dataclass(frozen=True, slots=True)
 class Sidecar:
-    """A container as classified by its env. image is the one that stops it on a virtual node, or "" if none is set."""
+    """A container as classified by its env. ``image`` stops it on a virtual node; "" if none is set."""
 
     kind: Kind
     image: str = ""
@@ -91,8 +91,8 @@ def has_sidecars(pod: JobPod) -> bool:
 
 
 def may_be_due(pod: Pod) -> bool:
-    """Return whether a cached Pod may need action: some of its containers have ended, others have not. The cache keeps
-    no env, so sidecars are unknown. [SS-112]"""
+    """Return whether a cached Pod may need action: some of its containers have ended, others have not. Cached Pods have
+    no env, so it is unknown which containers are sidecars. [SS-112]"""
     if pod.metadata.deletion_timestamp is not None or not _is_job(pod.spec.restart_policy, pod.status):
         return False
     statuses = pod.status.container_statuses

@@ -53,7 +53,7 @@ class UpdateStrategy(ApiModel):
     """UpdateStrategy describes how a template change is rolled out to existing Pods."""
 
     type: str = ""
-    """RollingUpdate (the default) updates Pods gradually, OnDelete only when they are deleted."""
+    """RollingUpdate (the default) updates Pods gradually; OnDelete, only when they are deleted."""
     rolling_update: RollingUpdate | None = None
     """Parameters of a rolling update."""
 
@@ -80,7 +80,7 @@ class VolumeClaimUpdateStrategy(ApiModel):
     """VolumeClaimUpdateStrategy describes how changes to volumeClaimTemplates are applied to existing claims."""
 
     type: str = ""
-    """OnDelete (the default) leaves existing claims alone, OnPodRollingUpdate expands them during the rolling
+    """OnDelete (the default) leaves existing claims alone; OnPodRollingUpdate expands them during the rolling
     update."""
 
 

@@ -131,7 +131,7 @@ def _check_class(name: str, classes: Expandable) -> None:
 class StatefulSetState(WorkloadState[ResolvedSpec]):
     """State that the controller keeps for one StatefulSet."""
 
-    #: Facts of terminating and finished Pods, by UID.
+    #: Facts about terminating and finished Pods, by UID.
     leaving: dict[str, PodFacts] = field(default_factory=dict)
     #: Claims that block the creation of Pods, as last reported.
     waits_for: tuple[str, ...] = ()
@@ -150,7 +150,7 @@ class StatefulSetState(WorkloadState[ResolvedSpec]):
         return change.new is None or (is_ready(change.new) and not (change.old is not None and is_ready(change.old)))
 
     def facts_of(self, pods: Iterable[Pod], resolved: ResolvedSpec) -> list[PodFacts]:
-        """Return the facts of terminating and finished Pods."""
+        """Return the facts about terminating and finished Pods."""
         known, self.leaving = self.leaving, {}
         for pod in pods:
             found = known.get(pod.metadata.uid)
@@ -303,8 +303,8 @@ def _failed(why: str) -> str:
 
 
 def _maker(snapshot: Observed, *, updated: bool) -> PodMaker | None:
-    """Return the builder for Pods of one revision. If that revision was edited by hand and holds no usable template,
-    use the update revision. Return None if it holds none either."""
+    """Return the builder for Pods of one revision. If that revision was edited by hand and contains no usable template,
+    use the update revision. Return None if it contains none either."""
     revisions = snapshot.revisions
     chosen: list[Revision] = [revisions.update] if updated else [revisions.current, revisions.update]
     for revision in chosen:

@@ -63,7 +63,7 @@ from app.workloads.settings import Revisions
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """The situation of a UnitedDeployment in the cluster, and its claims to workloads."""
+    """The situation of a UnitedDeployment in the cluster, and the workloads it claims."""
 
     here: Situation
     claims: Claims
@@ -183,10 +183,15 @@ def progress_of(stored: Stored) -> Progress:
     elif done and kept:
         text += f"; partitions keep {kept} at the old revision"
     elif not done and is_held(kind, template):
-        text += f"; held: pykruise rollout resume uniteddeployment {united.name}"
+        text += f"; {_held(united.name)}"
     if status.reserved_pods:
         text += f"; {status.reserved_pods} more wait for a node"
     return Progress(updated, min(updated, ready), expected, done, failed, text)
+
+
+def _held(name: str) -> str:
+    way = f"run pykruise rollout resume uniteddeployment {name}, or delete the Pods"
+    return f"the rollout is paused or the strategy is OnDelete; {way}"
 
 
 async def restart(client: Client, stored: Stored) -> str:
@@ -195,7 +200,7 @@ async def restart(client: Client, stored: Stored) -> str:
     name = united.name
     kind, template = template_of(united.spec) or ("", {})
     if is_held(kind, template):
-        raise CommandError(f"UnitedDeployment {name}: is held; pykruise rollout resume uniteddeployment {name}")
+        raise CommandError(f"UnitedDeployment {name}: {_held(name)}")
     strategy = (template.get("spec") or {}).get("updateStrategy")
     rolling = strategy.get("rollingUpdate") if isinstance(strategy, dict) else None
     policy = str((rolling or {}).get("podUpdatePolicy") or "")
@@ -216,7 +221,7 @@ def paused_at(stored: Stored) -> tuple[str, ...]:
     if kind not in _PAUSED_AT:
         raise CommandError(
             f"UnitedDeployment {united.name}: native StatefulSets cannot be paused; "
-            "use spec.updateStrategy.manualUpdate.partitions to hold subsets"
+            "use spec.updateStrategy.manualUpdate.partitions to keep Pods at the old revision"
         )
     return ("spec", "template", kind, "spec", *_PAUSED_AT[kind])
 

@@ -67,7 +67,8 @@ def with_defaults(
 
 
 def as_printed(obj: dict[str, Any]) -> dict[str, Any]:
-    """Return the object as OpenKruise stores it, including unset fields that Go marshals. Raises GoTypeError."""
+    """Return the object as OpenKruise stores it, with the zero values that Go marshals for some unset fields. Raises
+    GoTypeError."""
     spec = object_at(obj, "spec")
     topology = object_at(spec, "topology")
     if topology is not None:

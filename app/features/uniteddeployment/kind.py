@@ -118,7 +118,7 @@ _COLUMNS: Final = (
     AGE,
 )
 _SCALE: Final = Scale(label_selector=".status.labelSelector")
-#: The status holds the replicas of subsets in a different form; the spec loses nothing.
+#: The status represents the replicas of subsets differently; the spec converts without loss.
 _SUBSETS: Final = (
     *noted("status", "subsetStatuses", ANY_KEY, fields=("replicas", "partition"), count=1000),
     *noted("status", fields=("subsetStatuses",), size=131072, depth=4),

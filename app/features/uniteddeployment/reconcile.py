@@ -66,9 +66,9 @@ from app.workloads.settings import OWNER
 #: Name of the index of Pods by namespace and subset.
 SUBSET: Final = "subset"
 COALESCE_SECONDS: Final = 0.1
-#: Seconds until the reconcile after a change of ownership, in case the cache does not show the change earlier.
+#: Seconds until the next reconcile after a change of ownership, unless the change reaches the cache earlier.
 CLAIM_SECONDS: Final = 1.0
-#: Seconds after which the caches agree on the workloads of a former object with the same name.
+#: Seconds for which the cache may still contain workloads owned by a deleted object with the same name.
 PREDECESSOR_SECONDS: Final = 5.0
 #: Limit of the Pod templates to patch in one reconcile (bytes), and seconds until the rest are patched.
 PATCH_BYTES: Final = 1024 * 1024
@@ -183,8 +183,8 @@ class UnitedDeploymentReconciler:
         return await self._carry_out(here, state, claims.surplus)
 
     def _awaits_predecessor(self, united: UnitedDeployment, state: _State, kind: str, claims: Claims) -> bool:
-        """Return whether the cache shows workloads owned by a deleted object with the same name. They will be orphaned
-        or deleted soon. [UD-32]"""
+        """Return whether the cache contains workloads owned by a deleted object with the same name. They will be
+        orphaned or deleted soon. [UD-32]"""
         missing = {one.name for one in united.spec.subsets} - claims.existing.keys()
         if not missing or self._clock.monotonic() - state.since > PREDECESSOR_SECONDS:
             return False

@@ -131,7 +131,7 @@ class CloneSetTemplateV1Alpha1(WorkloadTemplate):
 
 
 class SubsetTemplate(ApiModel):
-    """Template of the workloads of the subsets. Exactly one of its fields must be set."""
+    """Template for the subsets' workloads. Exactly one of its fields must be set."""
 
     stateful_set_template: StatefulSetTemplate | None = None
     """Native StatefulSets."""
@@ -144,7 +144,7 @@ class SubsetTemplate(ApiModel):
 
 
 class SubsetTemplateV1Alpha1(SubsetTemplate):
-    """Template of the workloads of the subsets. Exactly one of its fields must be set."""
+    """Template for the subsets' workloads. Exactly one of its fields must be set."""
 
     clone_set_template: CloneSetTemplateV1Alpha1 | None = None  # type: ignore[assignment]
     """CloneSets."""
@@ -184,7 +184,7 @@ class ScheduleStrategy(ApiModel):
     """ScheduleStrategy describes what happens if Pods of a subset cannot be scheduled."""
 
     type: Annotated[str, enum(ADAPTIVE, FIXED, "")] = ""
-    """Fixed (the default) leaves unschedulable Pods in their subset, Adaptive moves them to others."""
+    """Fixed (the default) leaves unschedulable Pods in their subset; Adaptive moves them to other subsets."""
     adaptive: AdaptiveStrategy | None = None
     """Parameters of the Adaptive strategy."""
 
@@ -222,7 +222,7 @@ class UnitedDeploymentSpec(ApiModel):
     selector: LabelSelector
     """Label selector for the Pods. Immutable."""
     template: SubsetTemplate | None = None
-    """Template of the workloads of the subsets."""
+    """Template for the subsets' workloads."""
     topology: Topology | None = None
     """The subsets and their schedule strategy."""
     update_strategy: UpdateStrategy | None = None
@@ -244,7 +244,7 @@ class UnitedDeploymentV1Alpha1Spec(UnitedDeploymentSpec):
     """Desired state of the UnitedDeployment."""
 
     template: SubsetTemplateV1Alpha1 | None = None
-    """Template of the workloads of the subsets."""
+    """Template for the subsets' workloads."""
 
 
 class Condition(ApiModel):

@@ -102,7 +102,7 @@ def creation_errors(united: UnitedDeployment, *, short_hash: bool) -> list[Field
     if len(name) <= most:
         return []
     carried = f"its {'CloneSets' if kind == CLONE_SET else 'StatefulSets'}" if labeled else "its revision"
-    detail = f"must be no more than {most} characters: a label of the Pods holds the name of {carried} and a hash"
+    detail = f"must be no more than {most} characters: a label of the Pods contains the name of {carried} and a hash"
     return [invalid(Path("metadata").child("name"), name, detail)]
 
 

@@ -1,4 +1,4 @@
-"""Writes of subsets and statuses, and tracking of writes that the cache does not show yet."""
+"""Writes the workloads and Pods of subsets and the status, and tracks writes that are not in the cache yet."""
 
 from __future__ import annotations
 
@@ -241,7 +241,8 @@ async def _in_batches(
 
 
 def _operations(workload: SubsetWorkload, wanted: Wanted) -> list[dict[str, Any]]:
-    """Return a JSON patch that replaces the spec and sets our labels and annotations, keeping others. [UD-28, UD-29]"""
+    """Return a JSON patch that replaces the spec and sets our labels and annotations, and keeps all others. [UD-28,
+    UD-29]"""
     metadata = workload.metadata
     operations: list[dict[str, Any]] = []
     for field_, present, given in (
@@ -259,12 +260,12 @@ def _operations(workload: SubsetWorkload, wanted: Wanted) -> list[dict[str, Any]
     return [*operations, {"op": "replace", "path": "/spec", "value": wanted.spec}]
 
 
-# Workloads that the cache does not show: just created ones, so that a subset does not get a second one [UD-33], and
-# those whose subset label was removed [UD-32].
+# Workloads that are not in the cache: those just created, so that a subset does not get a second one [UD-33], and those
+# whose subset label was removed [UD-32].
 
-#: Seconds until a created workload that the cache does not show is looked up in the API server.
+#: Seconds until a created workload that is not in the cache is looked up in the API server.
 BELIEF_SECONDS: Final = 10.0
-#: Seconds within which the cache shows a workload whose creation got no response, if it was created.
+#: Seconds within which a workload whose creation got no response reaches the cache, if it was created.
 DOUBT_SECONDS: Final = 3.0
 #: Delay added to timers, so that their time has passed when they fire.
 TIMER_TOLERANCE: Final = 0.001
@@ -286,7 +287,7 @@ class Creations:
 
 
 class UnseenWorkloads:
-    """Finds created workloads that the caches do not show yet. ``resources`` maps templates to resources."""
+    """Finds created workloads that are not in the caches yet. ``resources`` maps templates to resources."""
 
     def __init__(
         self, client: Client, caches: Mapping[str, Store[SubsetWorkload]], resources: Mapping[str, Resource]
@@ -327,7 +328,7 @@ class UnseenWorkloads:
         ]
 
     async def _there(self, united: UnitedDeployment) -> list[str]:
-        """Return the names of the owned workloads from the API server."""
+        """Read the names of the owned workloads from the API server."""
         found = template_of(united.spec)
         if found is None:
             return []

@@ -76,7 +76,7 @@ def explain(spread: WorkloadSpread, pods: Iterable[tuple[Pod, str]], wanted: int
     version = latest or VERSION_IGNORED
     ordinals = spread.spec.target_ref.kind == "StatefulSet"
     found, chosen = _subsets(spread, version, wanted, ordinals=ordinals)
-    todo = [f"free capacity for subset {one.name}: its Pods are unschedulable" for one in found if one.unschedulable]
+    todo = [f"free up capacity for subset {one.name}: its Pods are unschedulable" for one in found if one.unschedulable]
     if ordinals:
         sentence = "Pods are assigned by ordinal, in the order of the subsets."
     elif chosen:
@@ -125,7 +125,7 @@ def _pod(spread: WorkloadSpread, pod: Pod, version: str) -> tuple[str, str, str,
     elif subset == NO_SUBSET:
         why = "its subset was removed: it is deleted first"
     elif cost.startswith("-") and cost != "-":
-        why = "beyond maxReplicas of its subset: it is deleted before others"
+        why = "beyond maxReplicas of its subset: it is deleted before other Pods"
     else:
         why = "-"
     shown = "-" if subset in (None, NO_SUBSET) else str(subset)
@@ -143,7 +143,7 @@ def rows(found: Explanation) -> Mapping[str, list[tuple[str, ...]]]:
     return {"subsets": subsets, "pods": pods}
 
 
-#: Default of the manager's flag, whose actual value is unknown here.
+#: Default of the manager's flag, whose actual value the command does not know.
 _VERSIONED: Final = "deployment,replicaset"
 _ALWAYS: Final = ("Pods", "ReplicaSets")
 

@@ -83,7 +83,7 @@ GATHER: Final = 0.05
 GATHER_STATUS: Final = 1.0
 #: Seconds until a WorkloadSpread with an unwatched target is requeued.
 UNWATCHED_AGAIN: Final = 5.0
-#: Maximum size of the Pods whose JSON is kept.
+#: Maximum total size of the Pods whose JSON is kept, in bytes.
 KEPT_BYTES: Final = 16 * 1024 * 1024
 #: Limit of the comparisons in one reconcile (Pod size in bytes × number of subsets), and seconds until the rest are
 #: compared. A Pod above the limit is not assigned to a subset.
@@ -96,14 +96,14 @@ Versions = dict[str, dict[str, list[Pod]]]
 
 
 class PodReader:
-    """Reads Pods as JSON, with the fields that caches omit (tolerations, affinity). Of an unchanged Pod it keeps the
-    size, and the JSON while that has room: a namespace may have thousands of Pods of a megabyte each."""
+    """Reads Pods as JSON, with the fields that caches omit (tolerations, affinity). For each unchanged Pod it keeps the
+    size, and the JSON up to KEPT_BYTES in total: a namespace may have thousands of Pods of a megabyte each."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         #: Resource version and size of each Pod, by UID.
         self._sizes: dict[str, tuple[str, int]] = {}
-        #: By UID.
+        #: JSON of Pods, by UID.
         self._kept: dict[str, Mapping[str, Any]] = {}
         self.kept_bytes = 0
 
@@ -129,7 +129,7 @@ class PodReader:
         self._sizes[uid] = version, size
         if size > largest:
             return None
-        # Dropping others instead would never find any: the Pods are read in turn, again and again.
+        # Dropping other Pods instead would make every read a miss, because the Pods are read in turn, again and again.
         if self.kept_bytes + size <= KEPT_BYTES:
             self._kept[uid] = content
             self.kept_bytes += size
@@ -251,7 +251,7 @@ class WorkloadSpreadReconciler:
             self._event_once(key, spread, "UnknownWorkload", str(error))
             return Result(requeue_after=UNKNOWN_KIND_RETRY)
         except Forbidden as error:
-            said = f"The manager may not read a workload: {message_of(error)}; {HOW_TO_GRANT}"
+            said = f"The manager is not allowed to read a workload: {message_of(error)}; {HOW_TO_GRANT}"
             self._event_once(key, spread, "MissingRight", said)
             raise
         self._last_events.pop(key, None)
@@ -287,7 +287,7 @@ class WorkloadSpreadReconciler:
         adopted = await self._adopt(spread, prepared, candidates, counted, target) if candidates else []
         subsets = {one.pod.metadata.uid: one.subset for one in adopted}
         for pod, version in homeless:
-            # The cache may not show a written assignment yet.
+            # A written assignment may not be in the cache yet.
             subset = subsets.get(pod.metadata.uid) or self._adopted.get(pod.metadata.uid, NO_SUBSET)
             versions.setdefault(version, {}).setdefault(subset, []).append(pod)
         return versions, more
@@ -299,7 +299,7 @@ class WorkloadSpreadReconciler:
         other = self._index.get(ObjectKey(pod.namespace, record.spread)) if record is not None else None
         if other is None or not (other.selector is None or other.selector.matches(pod.labels)):
             return False
-        # Pods of listed kinds may be found by a selector.
+        # Pods of whitelisted kinds may be found by a selector.
         return other.target in self._workloads.keys_above(pod) or other.target[:2] not in KNOWN_OWNERS
 
     async def _in_turn(
@@ -328,7 +328,7 @@ class WorkloadSpreadReconciler:
     async def _look(self, pod: Pod, version: str, largest: int) -> tuple[Candidate, int] | None:
         """Return an active Pod whose node is known, with its size, unless that is above ``largest``."""
         node = self._caches.nodes.get(pod.spec.node_name) if pod.spec.node_name else None
-        # A Pod with a written assignment must not be assigned again before the cache shows it.
+        # A Pod whose assignment is written but not cached yet must not be assigned again.
         if node is None or not is_active(pod) or self._written.unsatisfied(pod.metadata) is not None:
             return None
         read = await self._pods.read(pod, largest)
@@ -415,7 +415,7 @@ class WorkloadSpreadReconciler:
     async def _absent(self, key: ObjectKey, versions: Versions, target: Target, now: datetime) -> set[str]:
         """Return the entry keys of late Pods that the API server does not have. Raises KubeError. [WS-61]
 
-        The cache may lag even longer; without this check, places of existing Pods would be given to others.
+        The cache may lag even longer; without this check, places of existing Pods would be given to other Pods.
         """
         spread = self._statuses.freshest(key)
         if spread is None or spread.deleting:

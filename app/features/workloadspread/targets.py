@@ -38,7 +38,7 @@ T = TypeVar("T")
 PAUSES: Final = (0.01, 0.05, 0.25, 0.7, 1.0)
 #: Maximum length of an owner chain: users may write owner references that form a cycle.
 MAX_HEIGHT: Final = 8
-#: Maximum number of cached owners, and their lifetime in seconds: an owner may be adopted or released.
+#: Maximum number of cached owners, and their lifetime in seconds, limited because an owner may be adopted or released.
 MAX_REMEMBERED: Final = 4_096
 REMEMBERED: Final = 60.0
 
@@ -182,7 +182,8 @@ Targets: TypeAlias = DirectTargets | LiveTargets
 # Pods, replicas and latest version of a target. [WS-18, WS-19, WS-57] Watched kinds are read from caches; other kinds,
 # and replicas paths, from the API server.
 
-#: Annotation with the revision of a Deployment's ReplicaSet. The ReplicaSet with the highest has the current template.
+#: Annotation with the revision of a Deployment's ReplicaSet. The ReplicaSet with the highest revision has the current
+#: template.
 REVISION: Final = "deployment.kubernetes.io/revision"
 _DEPLOYMENT: Final = ("apps", "Deployment")
 _REPLICA_SET: Final = ("apps", "ReplicaSet")
@@ -312,7 +313,7 @@ class Workloads:
         return [pod for pod in here if selector.matches(pod.metadata.labels)]
 
     def keys_above(self, metadata: ObjectMeta) -> Iterable[tuple[str, str, str]]:
-        """Yield group, kind and name of the owners of an object, from the bottom up, as far as they are cached."""
+        """Yield group, kind and name of the owners of an object, from the bottom up, until one is not cached."""
         controller = metadata.controller
         for _ in range(MAX_HEIGHT):
             if controller is None:

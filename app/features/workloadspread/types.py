@@ -26,11 +26,12 @@ class TargetFilter(ApiModel):
     selector: LabelSelector | None = None
     """Selects Pods by label. Empty selects all Pods of the workload."""
     replicas_path_list: list[str] | None = None
-    """Paths of replica counts in the workload, such as spec.groups.0.replicas, whose sum percentages refer to."""
+    """Paths of replica counts in the workload, such as spec.groups.0.replicas. Percentages refer to their sum."""
 
 
 class WorkloadSpreadSubsetV1Alpha1(ApiModel):
-    """WorkloadSpreadSubset is a part of the workload's Pods, with its own nodes, maximum number and patch."""
+    """WorkloadSpreadSubset defines a subset of the workload's Pods: its scheduling constraints, maximum number of
+    replicas, and Pod patch."""
 
     name: str
     """Name of the subset. Must be unique in the object."""
@@ -47,7 +48,8 @@ class WorkloadSpreadSubsetV1Alpha1(ApiModel):
 
 
 class WorkloadSpreadSubset(ApiModel):
-    """WorkloadSpreadSubset is a part of the workload's Pods, with its own nodes, maximum number and patch."""
+    """WorkloadSpreadSubset defines a subset of the workload's Pods: its scheduling constraints, maximum number of
+    replicas, and Pod patch."""
 
     name: str
     """Name of the subset. Must be unique in the object."""
@@ -76,7 +78,7 @@ class ScheduleStrategy(ApiModel):
     """ScheduleStrategy defines whether unschedulable Pods are moved to another subset."""
 
     type: Annotated[str, enum(ADAPTIVE, FIXED, "")] = ""
-    """Fixed (the default) leaves unschedulable Pods pending, Adaptive recreates them in the next subset."""
+    """Fixed (the default) leaves unschedulable Pods pending; Adaptive recreates them in the next subset."""
     adaptive: AdaptiveStrategy | None = None
     """Settings of the Adaptive strategy."""
 
@@ -119,7 +121,7 @@ class SubsetCondition(ApiModel):
             }
         ),
     ]
-    """Type of the condition. Schedulable: the subset takes new Pods."""
+    """Type of the condition. Schedulable: the subset accepts new Pods."""
     status: Annotated[str, enum("True", "False", "Unknown")]
     """Status of the condition: True, False or Unknown."""
     observed_generation: Annotated[Int64, minimum(0)] = 0
@@ -138,7 +140,7 @@ class SubsetConditionV1Alpha1(ApiModel):
     """SubsetCondition is a condition of a subset."""
 
     type: str
-    """Type of the condition. Schedulable: the subset takes new Pods."""
+    """Type of the condition. Schedulable: the subset accepts new Pods."""
     status: str
     """Status of the condition: True, False or Unknown."""
     last_transition_time: Time = ""
@@ -201,8 +203,8 @@ class WorkloadSpreadStatusV1Alpha1(ApiModel):
 
 
 class WorkloadSpread(KubeObject):
-    """WorkloadSpread spreads the Pods of a workload over subsets, each with its own nodes, maximum number of Pods and
-    patch."""
+    """WorkloadSpread spreads the Pods of a workload over subsets, each with its own scheduling constraints, maximum
+    number of replicas, and Pod patch."""
 
     spec: WorkloadSpreadSpec
     """Desired state of the WorkloadSpread."""
@@ -216,8 +218,8 @@ class WorkloadSpread(KubeObject):
 
 
 class WorkloadSpreadV1Alpha1(KubeObject):
-    """WorkloadSpread spreads the Pods of a workload over subsets, each with its own nodes, maximum number of Pods and
-    patch."""
+    """WorkloadSpread spreads the Pods of a workload over subsets, each with its own scheduling constraints, maximum
+    number of replicas, and Pod patch."""
 
     spec: WorkloadSpreadSpecV1Alpha1
     """Desired state of the WorkloadSpread."""

@@ -92,7 +92,7 @@ async def _patch_errors(
         for index, subset in enumerate(spread.spec.subsets)
         if subset.patch and not any(same(subset.patch, one) for one in known[:MAX_PATCHES_TRIED])
     ][:MAX_PATCHES_TRIED]
-    # The errors describe the workload, and a stranger's review does not prove who asks.
+    # The errors reveal parts of the workload, and a review by an unknown caller does not prove who the user is.
     template = await lookups.template(spread.spec.target_ref, namespace) if new and not STRANGER.get() else None
     if template is None:
         return []
@@ -129,7 +129,7 @@ TARGETS: Final = {
 
 
 class SpreadLookups:
-    """Objects that the webhook reads when it needs them: from the API server, in standalone mode from files."""
+    """Objects that the webhook reads on demand: from the API server, or from files in standalone mode."""
 
     def __init__(self, client: Client | None, stores: Stores, own_namespace: str) -> None:
         self._client = client

@@ -54,7 +54,7 @@ async def test_explain_shows_the_budget_its_pods_and_the_next_change(cluster: Sm
     assert len(pods) == 5
     assert await explained(cluster, UPDATES) == [
         "PodUnavailableBudget shop: at most 40% of 5 desired Pods may be unavailable.",
-        "3 are available, 3 must stay available, 1 granted but not done yet: the next request is refused.",
+        "3 are available, 3 must stay available, 1 granted but not carried out yet: the next request is refused.",
         "",
         "POD AVAILABLE DELETION EVICTION UPDATE BECAUSE",
         "web-0 no: its removal was granted granted granted granted a disruption of the Pod is already granted",
@@ -67,7 +67,7 @@ async def test_explain_shows_the_budget_its_pods_and_the_next_change(cluster: Sm
         "budget shop; counts as available: yes",
         "deletion refused: the budget is used up",
         "eviction refused: the budget is used up",
-        "update not judged: gate PodUnavailableBudgetUpdateGate is off",
+        "update not checked: gate PodUnavailableBudgetUpdateGate is off",
     ]
     await cluster.user.delete(BUDGETS, "shop", NAMESPACE)
     assert await of_pod(cluster, "web-3") == ["budget shop: does not exist, so it refuses nothing"]
@@ -81,7 +81,7 @@ async def test_explain_says_why_a_budget_has_no_numbers(cluster: SmallCluster) -
     found = await explained(cluster)
     assert found[0] == "PodUnavailableBudget shop: at least 1 of 0 desired Pods must stay available."
     assert found[1].startswith("Its status does not reflect its spec yet")
-    assert found[-1] == ("alone yes; not annotated yet refused refused not judged the budget is not computed yet")
+    assert found[-1] == ("alone yes; not annotated yet refused refused not checked the budget is not computed yet")
     assert await of_pod(cluster, "alone") == []
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}
     await cluster.budget("target", selector=None, targetRef=target)

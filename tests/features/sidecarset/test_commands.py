@@ -94,7 +94,9 @@ async def test_explain_shows_what_each_pod_waits_for_and_which_were_missed(world
     commands, _ = wanted(WHAT)
     text = (await whole(world.user, commands, "default", "s", GATES)).text()
     lines = [re.split(r" {2,}", line)[1:] for line in text.splitlines()[2:-1]]
-    assert text.endswith("\nto do: pykruise rollout restart sidecarset s: the owners of its Pods replace them")
+    assert text.endswith(
+        "\nto do: pykruise rollout restart sidecarset s, so that the workloads recreate the affected Pods"
+    )
     assert text.startswith("SidecarSet s: 2 Pods matched, 1 updated, 2 ready, 0 not upgradable\n")
     assert sorted(line[1] for line in lines) == ["not injected", "outdated", "updated"]
     assert "partition 1 keeps 1 of 2 Pods" in text

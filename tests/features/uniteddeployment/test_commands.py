@@ -171,7 +171,7 @@ async def test_pausing_and_restarting_change_the_template(there: World) -> None:
     assert said == "uniteddeployment.apps.kruise.io/web paused"
     found = await stored(there)
     assert spec_of(found)["updateStrategy"]["rollingUpdate"]["paused"] is True
-    with pytest.raises(CommandError, match="is held"):
+    with pytest.raises(CommandError, match="the rollout is paused"):
         await restart(there.client, found)
     assert "resumed" in await set_paused(there.client, NAMESPACE, ["ud", "web"], paused=False)
     # Unchanged, or it would be another revision.
@@ -197,7 +197,7 @@ def test_the_paused_field_is_found_for_every_kind(kind: str, where: tuple[str, .
 
 
 def test_native_statefulsets_cannot_be_paused() -> None:
-    with pytest.raises(CommandError, match="to hold subsets"):
+    with pytest.raises(CommandError, match="to keep Pods at the old revision"):
         paused_at(united("statefulSetTemplate"))
 
 

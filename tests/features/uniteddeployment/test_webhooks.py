@@ -231,7 +231,7 @@ def test_names_too_long_for_pods_are_refused_on_creation(kind: str, length: int,
         named = {"cloneSetTemplate": "its CloneSets", "deploymentTemplate": "its revision"}.get(
             kind, "its StatefulSets"
         )
-        assert f"a label of the Pods holds the name of {named} and a hash" in found.message
+        assert f"a label of the Pods contains the name of {named} and a hash" in found.message
         # Stored objects may still be updated.
         assert write(json_copy(obj), obj).message == ""
 

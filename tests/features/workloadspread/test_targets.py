@@ -211,7 +211,7 @@ async def test_a_forbidden_target_is_reported_with_the_missing_right(there: Worl
         return [text for text, _ in await told(there, "MissingRight")]
 
     way_out = "grant it with a ClusterRole labeled pykruise.io/aggregate-to-manager=true"
-    await there.becomes(said, [f"The manager may not read a workload: {there.manager.text}; {way_out}"])
+    await there.becomes(said, [f"The manager is not allowed to read a workload: {there.manager.text}; {way_out}"])
     there.manager.refuse = lambda _: False
     await there.pod("p", "a")
     await there.becomes(there.status, {"a": (1, 1), "b": (0, -1)}, 60)

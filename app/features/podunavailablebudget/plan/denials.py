@@ -144,7 +144,7 @@ def _charge(
 
 
 def failed(name: str, error: KubeError | TimeoutError) -> Judgement:
-    """Return the refusal by a budget that cannot be read or written. [PUB-82, PUB-83]"""
+    """Return the refusal for a budget that cannot be read or written. [PUB-82, PUB-83]"""
     why = (
         "every attempt conflicted with another write"
         if isinstance(error, Conflict)

@@ -148,8 +148,8 @@ def is_ready(pod: Pod) -> bool:
 
 
 def is_consistent(pod: Pod, *, vertical_scaling: bool = False) -> bool:
-    """Return whether the containers run the images in the spec, as far as the Pod's status shows. Invalid annotations
-    are ignored. [PUB-41]"""
+    """Return whether the containers run the images in the spec, according to the Pod's status. Invalid annotations are
+    ignored. [PUB-41]"""
     statuses = {status.name: status for status in pod.status.container_statuses}
     digests = 0
     for container in pod.spec.containers:
@@ -237,7 +237,7 @@ def workload_of(api_version: str, kind: str, name: str) -> Workload:
 
 
 def effective_selector(given: Mapping[str, object] | None) -> Selector | None:
-    """Return the selector, or None if it is missing, empty or invalid, which matches nothing."""
+    """Return the selector; None, which matches nothing, if it is missing, empty or invalid."""
     try:
         selector = compile_selector(given)
     except SelectorError:

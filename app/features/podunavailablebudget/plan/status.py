@@ -77,7 +77,7 @@ class Seen:
     running: tuple[RunningContainer, ...] = ()
     #: Number of the grant by this process; 0 if another process granted it.
     grant: int = 0
-    #: Whether the spec has changed, and since when the Pod had been ready at that time.
+    #: Whether the spec has changed, and since when the Pod had been ready at that moment.
     changed: bool = False
     ready_since: datetime | None = None
     #: Whether the Pod has since been unhealthy or become ready again.
@@ -95,7 +95,7 @@ class Seen:
         """Return whether the Pod was updated and is healthy again. [PUB-56]
 
         An update may be so fast that the Pod is never seen unhealthy and becomes ready within the same second; then its
-        running containers decide.
+        running containers are compared.
         """
         return self.changed and pod.healthy and (self.dipped or runs_other_images(self.running, pod))
 
@@ -118,8 +118,8 @@ class EntryState(StrEnum):
 def entry_state(noted: str, pod: PodFacts | None, seen: Seen | None, now: datetime, lasts: timedelta) -> EntryState:
     """Return the state of an entry. [PUB-54 … PUB-56]
 
-    ``pod`` is the Pod in the cache, if any; ``seen`` holds earlier observations. The entry of a Pod that the cache has
-    never shown stays until it times out, as the cache may lag.
+    ``pod`` is the Pod in the cache, if any; ``seen``: earlier observations. If the Pod has never been in the cache, its
+    entry is kept until it times out, because the cache may lag.
     """
     if not holds(noted, now, lasts):
         return EntryState.OVERDUE if pod is not None and pod.active else EntryState.DONE
@@ -144,7 +144,7 @@ def track(
 ) -> dict[str, Seen]:
     """Return the updated observations of all Pods with an entry.
 
-    ``granted`` holds Pods as they were when this process granted the disruption. For grants by other processes, the
+    ``granted``: the Pods as they were when this process granted the disruption. For grants by other processes, the
     first observation may already be of the updated Pod.
     """
     found = {}
@@ -174,7 +174,7 @@ PAST: Final = 0.001
 class Observed:
     """Inputs to a budget's status.
 
-    ``confirmed`` holds Pods with an overdue entry as read from the API server; None means gone or replaced.
+    ``confirmed``: Pods with an overdue entry, as read from the API server; None means gone or replaced.
     """
 
     pods: Mapping[str, PodFacts]
@@ -259,7 +259,8 @@ def _is_back(noted: str, pod: PodFacts | None, seen: Seen | None) -> bool:
 
 
 def _changed(status: PodUnavailableBudgetStatus, computed: Mapping[str, Any]) -> PodUnavailableBudgetStatus:
-    """Return the same status object if nothing differs. A missing map equals an empty one. [PUB-58]"""
+    """Return the status with the computed values; the same object if nothing differs. A missing map equals an empty
+    one. [PUB-58]"""
     different = {name: value for name, value in computed.items() if (getattr(status, name) or None) != (value or None)}
     return status.model_copy(update=different) if different else status
 

@@ -35,7 +35,7 @@ class ExpressionError(ValueError):
 
 
 class NegativeResultError(ExpressionError):
-    """An expression with a value below zero, which is no valid amount of a resource."""
+    """An expression with a negative value, which is not a valid amount of a resource."""
 
 
 class _Operation(Enum):
@@ -221,7 +221,7 @@ class _Parser:
         self._take()
 
     def _sum(self) -> None:
-        # All nesting passes through here, so the depth is limited here.
+        # All nesting passes through this method, so it limits the depth.
         self._depth += 1
         if self._depth > MAX_DEPTH:
             raise ExpressionError(f"column {self._next.column}: nested deeper than {MAX_DEPTH} levels")

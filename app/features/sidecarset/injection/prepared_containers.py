@@ -242,7 +242,7 @@ def _transfer(entry: Mapping[str, Any]) -> EnvTransfer:
 
 
 def names_in_pod(sidecars: Iterable[PreparedSidecar]) -> list[str]:
-    """Return the names of sidecars in a Pod, with both names of twins."""
+    """Return the names that sidecars have in a Pod; for twins, both names."""
     return [
         name
         for sidecar in sidecars

@@ -39,7 +39,7 @@ class ResourcesPolicyError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ResourcesPolicy:
-    """A compiled policy. ``limits`` and ``requests`` hold an expression for each resource that has one."""
+    """A compiled policy. ``limits`` and ``requests`` contain an expression for each resource that has one."""
 
     sums: bool
     pattern: Pattern
@@ -180,9 +180,9 @@ def _expression_errors(text: str, name: str, path: Path, *, tried: bool) -> Iter
 def _never_usable(expression: Expression, name: str) -> str:
     """Return why an expression is rejected on admission; '' if it is not. [SS-67]
 
-    OpenKruise evaluates it with the plain number 1; a negative result is rejected here as well, since small containers
-    would be refused. It is also evaluated with quantities, which finds expressions that no Pod could satisfy, such as
-    ``cpu*cpu``.
+    OpenKruise evaluates it with the plain number 1; a negative result is rejected here as well, because Pods with small
+    containers would be refused. It is also evaluated with quantities, which finds expressions that no Pod could
+    satisfy, such as ``cpu*cpu``.
     """
     try:
         expression.evaluate(1.0)

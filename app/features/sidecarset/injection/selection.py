@@ -105,7 +105,7 @@ class _Group:
 
 
 class _Expected(NamedTuple):
-    """The state of a set that the index is expected to show soon."""
+    """The state of a set that the index is expected to contain soon."""
 
     uid: str
     generation: int
@@ -126,7 +126,7 @@ class SidecarSetIndex:
         self._everywhere = _Group()
         self._unusable: dict[str, str] = {}
         self._expected: dict[str, _Expected] = {}
-        #: States expected because of unknown callers, by the caller's address and the set. They stay until they expire.
+        #: States claimed by unknown callers, by the caller's address and the set. They are kept until they expire.
         self._claimed: dict[tuple[str, str], _Expected] = {}
 
     def __len__(self) -> int:
@@ -159,7 +159,7 @@ class SidecarSetIndex:
             self._claimed[stranger, name] = state
 
     def behind(self, now: float, *, stranger: bool = False) -> list[str]:
-        """Return the sets that were admitted in a newer state than the index shows.
+        """Return the sets that were admitted in a newer state than the index has.
 
         Claims of unknown callers count only for unknown callers: one of them may be an API server that calls from an
         unknown address, but they must not delay the Pods of a known API server. [SS-39]
@@ -177,7 +177,7 @@ class SidecarSetIndex:
         return list({**self._expected, **dict.fromkeys(name for _, name in list(self._claimed))})
 
     def shows(self, name: str, uid: str, generation: int) -> bool:
-        """Return whether the index shows this state of a set, or a later one."""
+        """Return whether the index contains this state of a set, or a later one."""
         seen = self._seen.get(name)
         return seen is not None and _shows(seen[0], seen[1], uid, generation)
 
@@ -267,7 +267,7 @@ def need_namespace_labels(candidates: Iterable[PreparedSet]) -> bool:
 
 
 def indexed(sets: Store[SidecarSet]) -> SidecarSetIndex:
-    """Return an index that follows the changes of a store."""
+    """Return an index that follows the changes to a store."""
     index = SidecarSetIndex()
 
     def follow(change: Change[SidecarSet]) -> None:
@@ -303,7 +303,8 @@ def _shows(shown_uid: object, shown_generation: object, uid: str, generation: in
 
 
 def _fingerprint(obj: Mapping[str, Any]) -> tuple[object, ...] | None:
-    """Return what injection depends on; None for sets from files, which have no generation to compare."""
+    """Return the parts of a set that injection depends on; None for sets from files, which have no generation to
+    compare."""
     metadata, status = as_object(obj.get("metadata")), obj.get("status") or {}
     annotations, generation = metadata.get("annotations") or {}, metadata.get("generation")
     if not generation or not isinstance(annotations, dict) or not isinstance(status, dict):

@@ -1,4 +1,4 @@
-"""Pods that bypassed injection: which they are, why, and how to repair them. Pure."""
+"""Pods that bypassed injection: which ones, why, and how to repair them. Pure."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def pod_patch(pod: Pod, sets: Sequence[str], now: datetime) -> dict[str, Any]:
 
 
 def missed_pods(pods: Iterable[Pod], name: str) -> list[Pod]:
-    """Return the Pods that lack this set, sorted by namespace and name."""
+    """Return the Pods that lack this set's containers, sorted by namespace and name."""
     found = [pod for pod in pods if name in missing_from(pod)]
     return sorted(found, key=lambda pod: (pod.metadata.namespace, pod.metadata.name))
 
@@ -202,10 +202,11 @@ def bypassed_pods(
     namespaces: Mapping[str, Mapping[str, str]],
     reviewed: Selector,
 ) -> list[Bypassed]:
-    """Return the Pods created after ``since`` (aware, by our clock) that lack a set older than themselves.
+    """Return the Pods created after ``since`` (aware, by our clock) that lack the containers of a set older than
+    themselves.
 
-    ``created`` holds the creation time of each set, ``namespaces`` the labels of each namespace. ``reviewed`` selects
-    the namespaces whose Pods the API server sends to the webhook.
+    ``created``: the creation time of each set. ``namespaces``: the labels of each namespace. ``reviewed`` selects the
+    namespaces whose Pods the API server sends to the webhook.
     """
     found = []
     for pod in pods:

@@ -86,7 +86,7 @@ def waits_for(view: SetView, facts: PodFacts, pod_counts: PodCounts) -> str:
     if pod_counts.unavailable >= limit:
         return f"{pod_counts.unavailable} of at most {limit} Pods are unavailable (maxUnavailable)"
     if pod_counts.disturbed >= limit:
-        return "other sets have already taken the maximum number of Pods out of service"
+        return "other SidecarSets have already taken the maximum number of Pods out of service"
     return "its turn"
 
 

@@ -68,7 +68,7 @@ class SetView:
 
     name: str
     hash: str
-    #: An empty selector matches nothing here. [SS-35]
+    #: An empty selector matches nothing. [SS-35]
     selector: Selector
     #: None selects every namespace.
     namespaces: Selector | None
@@ -155,7 +155,7 @@ def _hashes(sidecar_set: SidecarSet) -> SidecarSetHashes:
     return SidecarSetHashes(stored[0] or computed.hash, stored[1] or computed.without_image)
 
 
-#: Maximum number of injecting sets read from a Pod. Any user may annotate a Pod, and each name takes an index entry.
+#: Maximum number of sets read from a Pod's annotation. Any user may write it, and each name adds an index entry.
 MAX_SETS: Final = 256
 
 

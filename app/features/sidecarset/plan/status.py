@@ -163,7 +163,7 @@ class PodCounts:
 
     @property
     def down(self) -> int:
-        """Number of Pods not ready because of updates, unlike Pods whose former twin is merely not idle yet."""
+        """Number of Pods not ready because of updates. Pods whose former twin is merely not idle yet do not count."""
         return self.number(lambda facts: facts.down)
 
     @property

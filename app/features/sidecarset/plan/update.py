@@ -52,9 +52,9 @@ def partition_of(value: int | str | None, matched: int) -> int:
 class Room(NamedTuple):
     """How many Pods may be updated now."""
 
-    #: As limited by the partition.
+    #: Limit from the partition.
     pods: int
-    #: As limited by maxUnavailable, for Pods that the update makes unavailable.
+    #: Limit from maxUnavailable, for Pods that the update makes unavailable.
     costly: int
     #: Limit for ready Pods: what maxUnavailable leaves if Pods that other sets are updating are counted too. If
     #: negative, Pods that another set has made unavailable are not updated either.
@@ -191,7 +191,7 @@ def upgraded(view: SetView, pod: Pod, version: str) -> HotUpgradeChange:
 
 
 def twin_to_upgrade(sidecar: HotSidecar, images: Mapping[str, str], working: str, good: Collection[str]) -> str:
-    """Return the idle twin; if both run, the one in worse condition, else the non-working one. [SS-81]"""
+    """Return the idle twin; if both run, the unhealthy one, or the non-working one if both are alike. [SS-81]"""
     if images.get(sidecar.first) == sidecar.empty_image:
         return sidecar.first
     if images.get(sidecar.second) == sidecar.empty_image:

@@ -130,7 +130,7 @@ class _Disruptions:
         """Return whether the Pod may be taken out of service. If so, count it as unavailable from then on. [AS-81,
         AS-83, AS-90]"""
         if pod.ordinal in self._out:
-            return True  # a Pod that is unavailable already costs nothing, regardless of its position [AS-139]
+            return True  # an unavailable Pod does not count against the limit, regardless of its position [AS-139]
         if self._left <= 0:
             return False
         self._left -= 1

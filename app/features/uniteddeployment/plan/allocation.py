@@ -49,7 +49,8 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """Pods by subset name. ``remarked``: subsets that count as unschedulable again until their new Pods run. [UD-40]"""
+    """Number of Pods by subset name. ``remarked``: recovered subsets that get more Pods. They count as unschedulable
+    again until those Pods run. [UD-40]"""
 
     replicas: Mapping[str, int]
     remarked: frozenset[str] = field(default_factory=frozenset)
@@ -130,7 +131,7 @@ def _adapted(subset: Subset, bounds: Bounds) -> Bounds:
 
 @dataclass(slots=True)
 class _Running:
-    """Allocation to one subset while Pods are reserved, and how many more Pods can run there."""
+    """Allocation to one subset while Pods are reserved, and how many more Pods can run in it."""
 
     subset: Subset
     bounds: Bounds
@@ -138,8 +139,8 @@ class _Running:
     able: int = UNLIMITED
 
     def give(self, up_to: int, left: int) -> int:
-        """Allocate Pods up to ``up_to``. Return how many are left to allocate, including those that cannot run here.
-        [UD-39]"""
+        """Allocate Pods up to ``up_to``. Return how many are left to allocate, including those that cannot run in this
+        subset. [UD-39]"""
         more = max(0, min(up_to - self.given, left))  # never take Pods back [UD-39]
         self.given += more
         self.able -= more
@@ -220,7 +221,7 @@ def pending_seconds(pod: Pod, critical_seconds: int, now: datetime) -> float | N
 def schedulability(
     before: Mapping[str, Any] | None, pending: Pending, duration_seconds: int, now: datetime
 ) -> Schedulability:
-    """Return whether a subset is schedulable. ``before`` is its condition Schedulable, if it has one. [UD-54]"""
+    """Return whether a subset is schedulable. ``before`` is its current Schedulable condition, if any. [UD-54]"""
     if before is None or before.get("status") != "False":
         if not pending.timed_out:
             return Schedulability(False, before, pending.remaining)

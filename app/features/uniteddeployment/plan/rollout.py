@@ -69,7 +69,7 @@ class Situation:
     #: Computed by :func:`judged`.
     schedulable: Mapping[str, Schedulability] = field(default_factory=dict)
     reservations: Mapping[str, Reservation] = field(default_factory=dict)
-    #: Number of unreliable Pods, by subset.
+    #: Number of Pods that may be unable to run, by subset.
     unreliable: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -116,7 +116,7 @@ class Situation:
 
 
 def judged(found: Situation) -> Mapping[str, Any]:
-    """Return the fields of the situation that hold the schedulability of each subset."""
+    """Compute the schedulability of each subset, as field values for dataclasses.replace on the Situation."""
     if found.reserves:
         return _judged_with_reservation(found)
     if not found.adapts:
@@ -136,7 +136,7 @@ def judged(found: Situation) -> Mapping[str, Any]:
 
 
 def _judged_with_reservation(found: Situation) -> Mapping[str, Any]:
-    """Return the schedulability of each subset when Pods are reserved. [UD-53, UD-56, UD-57]"""
+    """Like :func:`judged`, if Pods are reserved. [UD-53, UD-56, UD-57]"""
     conditions = schedulable_conditions(found.status)
     schedulable: dict[str, Schedulability] = {}
     reservations: dict[str, Reservation] = {}
@@ -235,7 +235,7 @@ def _max_unavailable(found: Situation, subset: str, replicas: int) -> int | None
 
 
 def _updating_since(found: Situation) -> datetime:
-    """Return when the rollout began, or now if the status does not show it yet."""
+    """Return when the rollout began, or now if it is not in the status yet."""
     conditions = found.status.get("conditions")
     for one in conditions if isinstance(conditions, list) else ():
         if isinstance(one, Mapping) and one.get("type") == UNITED_UPDATED and one.get("status") == "False":

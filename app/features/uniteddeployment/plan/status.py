@@ -327,7 +327,7 @@ def reservation(
 def schedulability(
     before: Mapping[str, Any] | None, found: Reservation, wanted: int, now: datetime
 ) -> tuple[Schedulability, int]:
-    """Return whether a subset is schedulable, and how many of its ``wanted`` Pods are unreliable. [UD-57]
+    """Return whether a subset is schedulable, and how many of its ``wanted`` Pods may be unable to run. [UD-57]
 
     In an unschedulable subset, missing Pods count as reserved, because they will be once they are created. [UD-40]
     """

@@ -160,7 +160,7 @@ def wanted_workload(
 
 def tolerated_unavailable(kind: str, template: Mapping[str, Any], replicas: int, stuck: int) -> int | None:
     """Return a maxUnavailable that keeps ``stuck`` Pods from blocking the rollout, but never less than the template
-    allows. None for kinds and types without one. [UD-58]"""
+    allows. None for kinds and update types without maxUnavailable. [UD-58]"""
     spec = as_object(template.get("spec"))
     if kind not in _MAX_UNAVAILABLE or not _rolls(kind, spec):
         return None
@@ -218,12 +218,12 @@ def partition_of(kind: str, workload: SubsetWorkload) -> int:
 
 
 def _has_partition(kind: str, workload: SubsetWorkload) -> bool:
-    """Return whether the workload has a partition, which OnDelete does not. [UD-30]"""
+    """Return whether the workload has a partition. A StatefulSet with OnDelete has none. [UD-30]"""
     return kind == CLONE_SET or (workload.spec.update_strategy or {}).get("type") != ON_DELETE
 
 
 def _differs_in_unavailable(kind: str, workload: SubsetWorkload, wanted: Wanted) -> bool:
-    """Return whether maxUnavailable must be set or reset to the template's. A number that the template lacks was
+    """Return whether maxUnavailable must be set, or reset to the template's value. A number that the template lacks was
     written by this controller. [UD-58]"""
     strategy = workload.spec.strategy if kind == DEPLOYMENT else workload.spec.update_strategy
     stored = as_object((strategy or {}).get("rollingUpdate")).get("maxUnavailable")

@@ -108,8 +108,8 @@ def with_version(spread: WorkloadSpread, version: str, statuses: list[SubsetStat
 def remaining(text: object, seconds: float, now: datetime) -> float:
     """Return the seconds for which an entry with this timestamp remains valid, or 0.
 
-    A timestamp in the future comes from a clock that is ahead. The entry is then valid for its normal lifetime, but not
-    at all if the timestamp is further ahead than that.
+    A timestamp in the future comes from a clock that is ahead: the entry is valid for its normal lifetime, or invalid
+    if the timestamp is further ahead than that.
     """
     since = parsed_rfc3339(text)
     if since is None or since - now > timedelta(seconds=seconds):
@@ -148,7 +148,7 @@ def sole_subset(spread: WorkloadSpread) -> str:
 
 
 def by_ordinal(spread: WorkloadSpread, pod_name: str) -> str:
-    """Return the subset of a StatefulSet's Pod, or ''. Unschedulable subsets take no ordinals. [WS-26]"""
+    """Return the subset for a StatefulSet's Pod, or ''. Unschedulable subsets are skipped. [WS-26]"""
     found = _ORDINAL.search(pod_name)
     ordinal = int(found[1]) if found else -1
     statuses = by_name(spread.status.subset_statuses if spread.status is not None else None)
@@ -158,7 +158,7 @@ def by_ordinal(spread: WorkloadSpread, pod_name: str) -> str:
             continue
         if subset.max_replicas is None:
             return subset.name
-        # Validation rejects percentages for StatefulSets; here they count as 0.
+        # Validation rejects percentages for StatefulSets. If stored anyway, they count as 0.
         threshold += subset.max_replicas if isinstance(subset.max_replicas, int) else 0
         if ordinal < threshold:
             return subset.name
@@ -236,7 +236,7 @@ def _has(entries: dict[str, str] | None, key: str) -> bool:
 
 #: Version of Pods whose versions are not distinguished.
 VERSION_IGNORED: Final = "versionIgnored"
-#: Labels of a Pod that hold its version; the first one present counts.
+#: Labels that contain the version of a Pod; the first one present is used.
 _VERSION_LABELS: Final = (names.POD_TEMPLATE_HASH, names.CONTROLLER_REVISION_HASH)
 #: Maximum length of an annotation that is parsed; names are much shorter.
 _MOST_TEXT: Final = 4_096
@@ -273,7 +273,7 @@ def record_of(annotations: Mapping[str, str]) -> SubsetRecord | None:
 
 
 def version_of(kind: str, labels: Mapping[str, Any], versioned: Collection[str]) -> str:
-    """Return the version of a Pod whose controller is of this kind. ``versioned`` holds kinds in lower case. [WS-40]"""
+    """Return the version of a Pod whose controller is of this kind. ``versioned``: kinds in lower case. [WS-40]"""
     if kind.lower() not in versioned:
         return VERSION_IGNORED
     template, revision = (labels.get(key) for key in _VERSION_LABELS)

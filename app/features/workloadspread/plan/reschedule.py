@@ -1,4 +1,4 @@
-"""Rescheduling of unschedulable Pods: which Pods are deleted, and which subsets take no new Pods meanwhile. Pure.
+"""Rescheduling of unschedulable Pods: which Pods are deleted, and which subsets accept no new Pods meanwhile. Pure.
 
 [WS-64 … WS-67]
 """
@@ -22,7 +22,7 @@ from app.kube.clock import parsed_rfc3339, rfc3339
 from app.kube.objects import Pod
 from app.pods.predicates import is_unschedulable
 
-#: Seconds for which an unschedulable subset takes no new Pods. [WS-66]
+#: Seconds for which an unschedulable subset accepts no new Pods. [WS-66]
 SHUT_FOR: Final = 300.0
 #: A Pod is late strictly after the limit; the margin covers the rounding of floats.
 _MOMENT: Final = 0.01
@@ -35,7 +35,7 @@ class Judged:
     condition: SubsetCondition
     #: Pods to delete, so that they are recreated in the next subset.
     late: Sequence[Pod] = ()
-    #: Whether the subset takes new Pods again.
+    #: Whether the subset accepts new Pods again.
     recovered: bool = False
     #: Seconds until the result may change.
     waits: Sequence[float] = ()
@@ -66,7 +66,8 @@ def judge(pods: Sequence[Pod], former: SubsetCondition | None, *, critical: int,
 
 
 def _late(pods: Sequence[Pod], critical: int, now: datetime) -> tuple[list[Pod], list[float]]:
-    """Return the Pods that have been unschedulable for too long, and the seconds until others are. [WS-65]"""
+    """Return the Pods that have been unschedulable for too long, and the seconds until each of the others is.
+    [WS-65]"""
     late, waits = [], []
     for pod in pods:
         if not is_unschedulable(pod) or pod.metadata.creation_timestamp is None:

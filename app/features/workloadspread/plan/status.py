@@ -59,8 +59,7 @@ def compute(
 ) -> Outcome:
     """Compute the status from the Pods by version and subset.
 
-    ``absent`` holds the entry keys of expected Pods that the API server does not have; None treats all late Pods as
-    absent.
+    ``absent``: the entry keys of expected Pods that the API server does not have; None treats all late Pods as absent.
     """
     outcome = Outcome()
     former = spread.status or WorkloadSpreadStatus()
@@ -118,8 +117,8 @@ class _Statuses:
         *,
         is_overall: bool,
     ) -> list[SubsetStatus]:
-        """Return the statuses for one version, or for all versions together. ``overall`` holds the former statuses for
-        all versions together."""
+        """Return the statuses for one version, or for all versions together. ``overall``: the former statuses for all
+        versions together."""
         subsets = self._spread.spec.subsets
         found = []
         for index, subset in enumerate(subsets):

@@ -193,8 +193,8 @@ def adopt(
 ) -> Ruling[WorkloadSpread, list[Adoption]]:
     """Return the :func:`adoptions` and the status that reserves their places, as for new Pods. [WS-52]
 
-    ``fresh`` is the newest copy; some of its places may be reserved for Pods being created. ``seen`` holds the entry
-    keys of existing Pods.
+    ``fresh`` is the newest copy; some of its places may be reserved for Pods being created. ``seen``: the entry keys of
+    existing Pods.
     """
     limits = {one.name: limit_of(one, wanted) for one in fresh.spec.subsets}
     taken = Counter(counted)
