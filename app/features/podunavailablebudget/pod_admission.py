@@ -170,7 +170,6 @@ class BudgetGuard:
         self._updates = updates
 
     async def __call__(self, request: PodRequest) -> Denied | None:
-        """Return a refusal, or None."""
         operation = self._operation(request)
         if operation is None:
             return None

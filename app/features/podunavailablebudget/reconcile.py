@@ -199,7 +199,8 @@ class BudgetReconciler:
         return found
 
     def _going(self, budget: PodUnavailableBudget, members: Container[str]) -> dict[str, PodFacts]:
-        """Return Pods with an entry that are terminating or terminated in the cache and no longer members. [PUB-54]"""
+        """Return Pods with an entry that are terminating or terminated in the cache and no longer belong to the budget.
+        [PUB-54]"""
         found = (self._caches.pods.get(name, budget.metadata.namespace) for name in entries_of(budget))
         return {
             pod.metadata.name: facts
@@ -312,7 +313,6 @@ class BudgetReconciler:
     def _event_once(
         self, key: ObjectKey, budget: PodUnavailableBudget, reason: str, message: str, *, warning: bool = True
     ) -> None:
-        """Record an event unless it repeats the last one."""
         if self._last_events.get(key) != f"{reason} {message}":
             self._last_events[key] = f"{reason} {message}"
             self._event(budget, "Warning" if warning else "Normal", reason, message)

@@ -102,7 +102,6 @@ class Caches:
 
     @classmethod
     def of(cls, stores: Stores) -> Caches:
-        """Return the caches of :data:`WATCHED`."""
         workloads = {kind: stores(one) for kind, one in WORKLOADS.items()}
         return cls(stores(BUDGETS), stores(PODS_BY_NAMESPACE), workloads, stores(CONFIGURATION))
 

@@ -49,7 +49,7 @@ WEBHOOKS: Final = (VALIDATE,)
 
 def handlers(lookups: BudgetLookups) -> tuple[Handler, ...]:
     """Return the webhook handlers."""
-    # Like OpenKruise, deny requests with code 400, without reading the budget if the gates are off.
+    # Like OpenKruise, deny requests with code 400 if the gates are off, without reading the budget.
     judging = validating(POD_UNAVAILABLE_BUDGET, partial(judge, lookups), code=400)
     decide = judging if lookups.enabled else lambda _: Denied(TURNED_OFF, code=400)
     return (Handler(VALIDATE, decide, lookups.is_slow),)
@@ -58,7 +58,7 @@ def handlers(lookups: BudgetLookups) -> tuple[Handler, ...]:
 async def judge(lookups: BudgetLookups, given: Submitted) -> Judgment:
     """Validate a budget."""
     if given.metadata.get("deletionTimestamp"):
-        # Updates of a deleted budget, such as removing a finalizer, must not fail on its content.
+        # Updates of a budget being deleted, such as removing a finalizer, must not fail on its content.
         return Allowed()
     stored, former = as_hub(POD_UNAVAILABLE_BUDGET, given.object), _former(given.review)
     namespace, spec = given.review.namespace, stored.get("spec") or {}

@@ -61,7 +61,6 @@ class TargetRule:
         return self.all_namespaces or name in self.included or self.selects(labels)
 
     def selects(self, labels: Mapping[str, str]) -> bool:
-        """Return whether the selector matches these labels."""
         return self.selector is not None and bool(self.selector.requirements) and self.selector.matches(labels)
 
     def namespaces(self, existing: Mapping[str, Mapping[str, str]]) -> list[str]:
@@ -339,7 +338,8 @@ def status_patch(wanted: Mapping[str, Any], present: Mapping[str, Any]) -> dict[
 
 
 def newly_failed(wanted: Mapping[str, Any], present: Mapping[str, Any]) -> Collection[str]:
-    """Return the conditions that became true or now affect other namespaces. An event is recorded for each of them."""
+    """Return the conditions that became true or now affect different namespaces. An event is recorded for each of
+    them."""
     before = _conditions(present)
     return [
         type_

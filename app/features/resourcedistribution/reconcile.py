@@ -331,7 +331,6 @@ class ResourceDistributionReconciler:
     async def _clean_up(
         self, state: _State, template: Template, targets: set[str], existing: set[str]
     ) -> list[Failure]:
-        """Delete the copies that are no longer wanted."""
         copies = self._copies(template).by_index(BY_CONTROLLER, template.controller.index_key)
         left = copies_to_delete((one.metadata for one in copies), template, targets, existing)
 

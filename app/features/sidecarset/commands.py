@@ -101,7 +101,6 @@ class RelatedObjects:
     revisions: Sequence[Revision]
 
     def labels_of(self, pod: Pod) -> Mapping[str, str] | None:
-        """Return the labels of the Pod's namespace."""
         found = self.namespaces.get(pod.metadata.namespace)
         return found.metadata.labels if found is not None else None
 

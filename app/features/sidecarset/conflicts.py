@@ -28,7 +28,7 @@ from app.kube.quantities import is_more_than_all
 from app.kube.validation import is_label_value
 
 # Checks beyond OpenKruise's, for sets that would only fail later. A set admitted earlier, perhaps by OpenKruise, must
-# stay editable: on update, only errors that the former object did not have count. [SS-34, SS-20, SS-22, SS-A]
+# stay editable: on update, only errors that the former object did not have are reported. [SS-34, SS-20, SS-22, SS-A]
 
 HOT_NAME_LIMIT: Final = 61
 """Maximum length of a container name, minus the two characters of the twin suffix."""

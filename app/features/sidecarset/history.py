@@ -183,7 +183,6 @@ class RevisionRecorder:
         self._history.known.observe(change)
 
     def forget(self, owner_uid: str) -> None:
-        """Forget a deleted set."""
         self._contents.pop(owner_uid, None)
 
     def revisions(self, owner: SidecarSet) -> list[Revision]:

@@ -175,7 +175,7 @@ async def read_revisions(client: Client, namespace: str, set_name: str) -> Seque
     return listing.items
 
 
-#: Called with the SidecarSet and the message of each Pod refused because of it; must not block. [SS-120]
+#: Called with the SidecarSet and the message for each Pod refused because of it; must not block. [SS-120]
 RefusalReport: TypeAlias = Callable[[str, str], None]
 
 

@@ -345,7 +345,6 @@ class SidecarSetReconciler:
 
 
 def _status_only(change: Change[SidecarSet]) -> bool:
-    """Return whether only the status of a set changed."""
     return change.old is not None and change.new is not None and change.new.is_but_for_status(change.old)
 
 

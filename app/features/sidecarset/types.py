@@ -246,7 +246,6 @@ class _Spec(ApiModel):
 
     @property
     def all_containers(self) -> list[SidecarContainer]:
-        """Init containers, then containers."""
         return [*(self.init_containers or ()), *(self.containers or ())]
 
 

@@ -157,7 +157,7 @@ def _former(review: Review) -> SidecarSet | None:
     try:
         return read(old) if old is not None else None
     except (ConversionError, ValidationError):
-        # The stored object cannot be parsed: it must not prevent a correction.
+        # The stored object cannot be parsed, which must not prevent a correction.
         return None
 
 
@@ -247,15 +247,12 @@ class SidecarSetLookups:
         self._newer = newer
 
     def sidecarsets(self) -> Iterable[SidecarSet]:
-        """Return the cached sets."""
         return self._stores(SIDECAR_SETS).list()
 
     async def sidecarset(self, name: str) -> SidecarSet | None:
-        """Read a set."""
         return await self._live.get(SIDECAR_SETS, name)
 
     async def newer_sidecarsets(self, set_names: Sequence[str]) -> Iterable[SidecarSet]:
-        """Read the sets that are newer than the cache."""
         found = await self._newer(set_names) if self._newer is not None else ()
         return [read_sidecar_set(orjson.dumps(one)) for one in found]
 
@@ -264,7 +261,6 @@ class SidecarSetLookups:
         return await self._live.get(RECORDED_REVISIONS, name, self._namespace)
 
     async def revisions_of(self, set_name: str) -> Iterable[ControllerRevision]:
-        """Read the revisions of a set."""
         if self._client is None:
             return self._stores(RECORDED_REVISIONS).by_index(RECORDED_SET, set_name)
         return await read_revisions(self._client, self._namespace, set_name)

@@ -133,7 +133,6 @@ class Roller:
                 del progress.held[uid]
 
     def _holds(self, progress: Progress) -> dict[str, _Hold]:
-        """Return the Pods in back-off, by uid."""
         now = self._clock.monotonic()
         return {uid: hold for uid, hold in progress.held.items() if hold.until > now}
 

@@ -150,7 +150,6 @@ class StatefulSetState(WorkloadState[ResolvedSpec]):
         return change.new is None or (is_ready(change.new) and not (change.old is not None and is_ready(change.old)))
 
     def facts_of(self, pods: Iterable[Pod], resolved: ResolvedSpec) -> list[PodFacts]:
-        """Return the facts about terminating and finished Pods."""
         known, self.leaving = self.leaving, {}
         for pod in pods:
             found = known.get(pod.metadata.uid)

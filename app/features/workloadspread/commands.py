@@ -206,7 +206,6 @@ class SubsetRow(DashboardModel):
     missing: int
 
     def __str__(self) -> str:
-        """Return the text shown on the dashboard."""
         return f"{self.name}: {self.replicas}" + ("" if self.missing < 0 else f" (room for {self.missing})")
 
 

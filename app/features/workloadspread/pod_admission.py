@@ -220,7 +220,7 @@ def _refused(draft: PodDraft, text: str) -> PodRefusedError:
 
 
 class WorkloadSpreadGuard:
-    """Records deletions of Pods. Denies no request."""
+    """Records deletions of Pods. Never denies a request."""
 
     order: Final = ValidatorOrder.COUNTING
 

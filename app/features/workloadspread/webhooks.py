@@ -157,7 +157,6 @@ class SpreadLookups:
         return template_of(await get_or_none(self._client, resource, target.name, namespace) or {})
 
     async def template_errors(self, template: Mapping[str, Any]) -> Sequence[str]:
-        """Check the template with a dry run."""
         assert self._client is not None  # noqa: S101  # without a cluster, there is no template to check
         return await template_errors(self._client, self._own_namespace, template, "")
 

@@ -75,7 +75,7 @@ class Seen:
     spec: tuple[int, tuple[str, ...]]
     #: Containers that ran when the entry was first seen.
     running: tuple[RunningContainer, ...] = ()
-    #: Number of the grant by this process; 0 if another process granted it.
+    #: Sequence number of the grant in this process; 0 if another process granted it.
     grant: int = 0
     #: Whether the spec has changed, and since when the Pod had been ready at that moment.
     changed: bool = False

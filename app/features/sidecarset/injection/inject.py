@@ -328,7 +328,8 @@ def _placements(present: Sequence[Container], sidecars: Sequence[SidecarContaine
 def _new_volumes(
     present: Sequence[Mapping[str, Any]], contents: Iterable[PreparedContent]
 ) -> tuple[PreparedVolume, ...]:
-    """Return the volumes to add for the sidecars. If names are equal, the Pod's or the first set's wins. [SS-48]"""
+    """Return the volumes to add for the sidecars. If names are equal, the Pod's volume wins, then the first set's.
+    [SS-48]"""
     taken = {volume.get("name") for volume in present}
     new = []
     for content in contents:

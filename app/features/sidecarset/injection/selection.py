@@ -215,7 +215,6 @@ class SidecarSetIndex:
         self._unusable[name] = why
 
     def remove(self, name: str) -> None:
-        """Remove a set; unknown names are ignored."""
         self._seen.pop(name, None)
         self._unusable.pop(name, None)
         prepared = self._sets.pop(name, None)

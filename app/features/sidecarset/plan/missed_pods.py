@@ -190,7 +190,6 @@ class Bypassed:
 
     @property
     def message(self) -> str:
-        """Message of the Pod's event."""
         return message(self.sets)
 
 

@@ -58,7 +58,6 @@ class PodCounts:
     _due: dict[str, dict[ObjectKey, Judged]] = field(default_factory=lambda: {kind: {} for kind in _KINDS})
 
     def observe(self, key: ObjectKey, facts: PodFacts, pod: Pod) -> None:
-        """Replace the facts about a Pod."""
         known = self._judged.get(key)
         if known is None or known.facts != facts:
             if known is not None:
@@ -72,7 +71,6 @@ class PodCounts:
                 self._due[kind].pop(key, None)
 
     def forget(self, key: ObjectKey) -> None:
-        """Remove a Pod; an unknown one is ignored."""
         known = self._judged.pop(key, None)
         if known is not None:
             self._subtract(known.facts)
@@ -89,7 +87,6 @@ class PodCounts:
         return self._judged.keys()
 
     def clear(self) -> None:
-        """Forget every Pod."""
         self._judged.clear()
         self._sums.clear()
         for due in self._due.values():
@@ -113,7 +110,6 @@ class PodCounts:
         return self._due["condition_due"].values()
 
     def all(self) -> list[Judged]:
-        """Every known Pod, matched or not."""
         return list(self._judged.values())
 
     def facts_of(self, pod: Pod) -> PodFacts | None:
@@ -127,7 +123,6 @@ class PodCounts:
         return judged is not None and judged.facts.matched
 
     def matched(self) -> list[Pod]:
-        """Return all matched Pods."""
         return [judged.pod for judged in self._judged.values() if judged.facts.matched]
 
     # ---- sums; their cost depends on the number of distinct facts, which is small, not on the number of Pods

@@ -1,4 +1,4 @@
-"""Which Pods are updated now, in which order, and what is written to each, cold or hot. Pure."""
+"""Which Pods are updated now, in which order, and what is written to each, for cold and hot upgrades. Pure."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def _fill_slots(
         if found is None:
             if claim := claim_in_the_way(ordinal):
                 plan.waits_for.append(claim)
-                # Blocked creations are limited as well.
+                # The limit also applies to blocked creations.
                 charged = len(plan.waits_for) + len(plan.create) >= MAX_CREATIONS
             else:
                 plan.create.append((ordinal, revisions.next(ordinal)))

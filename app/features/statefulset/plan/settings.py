@@ -263,7 +263,6 @@ class Replicas:
 
     @property
     def everyone(self) -> Sequence[Replica]:
-        """All Pods, including surplus ones."""
         return (*self.wanted, *self.condemned)
 
     @property

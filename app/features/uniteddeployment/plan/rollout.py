@@ -105,7 +105,6 @@ class Situation:
         return max(0, min(partitions.get(subset, 0), replicas))
 
     def condition(self, subset: str) -> Mapping[str, Any] | None:
-        """Return the desired condition Schedulable of a subset."""
         found = self.schedulable.get(subset)
         return found.condition if found is not None else None
 
