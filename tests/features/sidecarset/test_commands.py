@@ -81,13 +81,18 @@ async def test_plan_lists_step_and_change_of_each_pod(world: World) -> None:
     assert hashes[names.SIDECARSET_HASH]
 
 
-@pytest.mark.behaviour("SS-134")
-@in_world
-async def test_explain_shows_what_each_pod_waits_for_and_which_were_missed(world: World) -> None:
+async def create_missed(world: World) -> None:
+    """Create a Pod before the SidecarSet."""
     missed = {"metadata": {"name": "missed", "labels": {"app": "web"}}}
     missed["spec"] = {"containers": [{"name": "main", "image": "nginx:1"}]}
     await world.user.create(PODS, {"apiVersion": "v1", "kind": "Pod", **missed}, NAMESPACE)
     await world.clock.sleep(5)
+
+
+@pytest.mark.behaviour("SS-134")
+@in_world
+async def test_explain_shows_what_each_pod_waits_for_and_which_were_missed(world: World) -> None:
+    await create_missed(world)
     await world.begin("a", "b")
     await world.apply(containers=[sidecar("a:2")], updateStrategy={"partition": 1})
     await world.settles(2, 1, 2, 1)
@@ -109,7 +114,8 @@ async def test_explain_shows_what_each_pod_waits_for_and_which_were_missed(world
 
 @pytest.mark.behaviour("SS-132")
 @in_world
-async def test_restart_is_delegated_to_the_owners_of_the_pods(world: World) -> None:
+async def test_restart_is_delegated_to_the_owners_of_matched_and_missed_pods(world: World) -> None:
+    await create_missed(world)
     await world.begin("a", "b")
     template = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "main", "image": "n"}]}}
     spec = {"selector": {"matchLabels": {"app": "x"}}, "template": template}
@@ -121,7 +127,8 @@ async def test_restart_is_delegated_to_the_owners_of_the_pods(world: World) -> N
     text = await restarted(world.user, "default", WHAT)
     assert text == (
         "sidecarset.apps.kruise.io/s restarted: Deployment shop/web (1 Pods); "
-        "not restarted: Pod shop/b (1 Pods); use pykruise rollout restart KIND NAME, or delete the Pods"
+        "not restarted: Pod shop/b (1 Pods), Pod shop/missed (1 Pods); "
+        "use pykruise rollout restart KIND NAME, or delete the Pods"
     )
     annotations = (await world.user.get(DEPLOYMENTS, "web", NAMESPACE))["spec"]["template"]["metadata"]["annotations"]
     assert "kubectl.kubernetes.io/restartedAt" in annotations
