@@ -109,18 +109,18 @@ class Backoff:
 class TokenBucket:
     """A token bucket that starts full. A token may be reserved before it is available; the caller then waits for it."""
 
-    def __init__(self, clock: Clock, *, qps: float, burst: int) -> None:
+    def __init__(self, clock: Clock, *, qps: float, burst: float) -> None:
         if qps <= 0 or burst <= 0:
             raise ValueError(f"qps and burst of a token bucket must be greater than 0, not {qps} and {burst}")
         self._clock = clock
         self._qps = qps
-        self._burst = float(burst)
+        self._burst = burst
         self._tokens = self._burst
         self._filled_at = clock.monotonic()
 
-    def limit(self, *, qps: float, burst: int) -> None:
+    def limit(self, *, qps: float, burst: float) -> None:
         self._fill()
-        self._qps, self._burst = qps, float(burst)
+        self._qps, self._burst = qps, burst
         self._tokens = min(self._tokens, self._burst)
 
     def _fill(self) -> None:
@@ -159,13 +159,13 @@ class RejectingBucket(TokenBucket):
     """A bucket for unknown callers. A caller that would have to wait too long is rejected and takes no token, so that a
     flood of requests does not delay others."""
 
-    def __init__(self, clock: Clock, *, qps: float, burst: int, longest: float) -> None:
+    def __init__(self, clock: Clock, *, qps: float, burst: float, longest: float) -> None:
         super().__init__(clock, qps=qps, burst=burst)
         self._longest = longest
 
-    async def take(self) -> None:
-        """Reserve a token and wait until it is available. Raises TimeoutError if the wait would be too long."""
+    def reserve(self) -> float:
+        """Reserve a token and return the seconds until it may be used. Raises TimeoutError if that is too long."""
         self._fill()
-        if -self._tokens / self._qps > self._longest:
+        if (1 - self._tokens) / self._qps > self._longest:
             raise TimeoutError("too many requests to the API server: try again later")
-        await super().take()
+        return super().reserve()

@@ -32,7 +32,7 @@ from prometheus_client.registry import Collector
 from app.admission.requests import MAX_BODY_BYTES
 from app.kube.admission import NAMESPACE, STRANGER, PolicyRule
 from app.kube.client import Client
-from app.kube.clock import Clock, RejectingBucket
+from app.kube.clock import Clock, RejectingBucket, TokenBucket
 from app.kube.objects import ObjectMeta
 from app.kube.reflector import Reflector, ReflectorMetrics, watch_of_one
 from app.kube.resources import ENDPOINTSLICES
@@ -191,62 +191,41 @@ ASKED_BURST: Final = 500
 #: The same for strangers while known callers are active.
 STRANGERS_PER_SECOND: Final = 10.0
 STRANGERS_BURST: Final = 20
-#: Seconds an address keeps its share of the budget, and the maximum number of addresses.
-SHARING_SECONDS: Final = 10.0
-MAX_STRANGERS: Final = 256
 LONGEST_WAIT_SECONDS: Final = 3.0
 
 
-class RequestBudget(RejectingBucket):
+class RequestBudget(TokenBucket):
     """A budget of requests to the API server for known callers, shared equally by the namespaces of their reviews
     [MGR-165], and one for strangers, shared equally by their addresses [MGR-154]."""
 
     def __init__(self, clock: Clock, callers: KnownCallers) -> None:
-        super().__init__(clock, qps=ASKED_PER_SECOND, burst=ASKED_BURST, longest=LONGEST_WAIT_SECONDS)
+        super().__init__(clock, qps=ASKED_PER_SECOND, burst=ASKED_BURST)
         self._callers = callers
         self._lock = Lock()
-        #: Namespaces that have used part of their share.
-        self._busy: dict[str, RejectingBucket] = {}
-        #: Address → time of the last request and its bucket, least recent first.
-        self._strangers: OrderedDict[str, tuple[float, RejectingBucket]] = OrderedDict()
+        self._namespaces: dict[str, RejectingBucket] = {}
+        self._strangers: dict[str, RejectingBucket] = {}
 
-    async def take(self) -> None:
-        """Take a token from the caller's budget. Raises TimeoutError if that would take too long."""
+    def reserve(self) -> float:
+        """Reserve a token of the caller's budget and return the seconds until it may be used. Raises TimeoutError if
+        that is too long."""
         stranger = STRANGER.get()
+        limited = stranger and self._callers.ask(self._clock.monotonic())
+        qps, burst = (STRANGERS_PER_SECOND, STRANGERS_BURST) if limited else (ASKED_PER_SECOND, ASKED_BURST)
+        shares = self._strangers if stranger else self._namespaces
         with self._lock:  # large reviews are decided in a thread
-            share = self._share(stranger) if stranger else self._share_of_namespace(NAMESPACE.get())
-        await share.take()
+            return self._share(shares, stranger or NAMESPACE.get(), qps, burst).reserve()
 
-    def _share_of_namespace(self, namespace: str) -> RejectingBucket:
-        self._busy = {name: one for name, one in self._busy.items() if not one.full}
-        bucket = self._busy.get(namespace)
-        among = len(self._busy) + (bucket is None)
-        qps, burst = ASKED_PER_SECOND / among, max(1, ASKED_BURST // among)
-        if bucket is None:
-            bucket = RejectingBucket(self._clock, qps=qps, burst=burst, longest=LONGEST_WAIT_SECONDS)
-            self._busy[namespace] = bucket
-        else:
-            bucket.limit(qps=qps, burst=burst)
-        return bucket
-
-    def _share(self, stranger: str) -> RejectingBucket:
-        now = self._clock.monotonic()
-        _, bucket = self._strangers.pop(stranger, (now, None))
-        while self._strangers:
-            address, (asked_at, _) = next(iter(self._strangers.items()))
-            if now - asked_at < SHARING_SECONDS and len(self._strangers) < MAX_STRANGERS:
-                break
-            self._strangers.pop(address, None)
-        among = len(self._strangers) + 1
-        beside = self._callers.ask(now)
-        qps = (STRANGERS_PER_SECOND if beside else ASKED_PER_SECOND) / among
-        burst = max(1, (STRANGERS_BURST if beside else ASKED_BURST) // among)
-        if bucket is None:
-            bucket = RejectingBucket(self._clock, qps=qps, burst=burst, longest=LONGEST_WAIT_SECONDS)
-        else:
-            bucket.limit(qps=qps, burst=burst)
-        self._strangers[stranger] = (now, bucket)
-        return bucket
+    def _share(self, shares: dict[str, RejectingBucket], name: str, qps: float, burst: float) -> RejectingBucket:
+        """Return an equal share of a budget, possibly less than one token. Callers with a full share do not count;
+        otherwise hundreds that keep asking would all be rejected."""
+        for unused in [one for one, bucket in shares.items() if bucket.full]:
+            del shares[unused]
+        among = len(shares) + (name not in shares)
+        qps, burst = qps / among, burst / among
+        new = RejectingBucket(self._clock, qps=qps, burst=burst, longest=LONGEST_WAIT_SECONDS)
+        share = shares.setdefault(name, new)
+        share.limit(qps=qps, burst=burst)
+        return share
 
 
 #: Seconds between two checks of connection ages.

@@ -80,7 +80,7 @@ async def test_an_impatient_bucket_rejects_a_flood_without_debt():
             await one
         except TimeoutError:
             turned_away += 1
-    assert turned_away == 1000 - 5 - 21
+    assert turned_away == 1000 - 5 - 20
     before = clock.monotonic()
     await bucket.take()
     assert clock.monotonic() - before <= 0.2
