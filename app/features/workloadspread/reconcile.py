@@ -12,7 +12,7 @@ from app.features.cloneset.kind import CLONE_SET
 from app.features.cloneset.types import CloneSet
 from app.features.statefulset.kind import STATEFUL_SET
 from app.features.statefulset.types import StatefulSet
-from app.features.workloadspread.index import PreparedSpread, SpreadIndex
+from app.features.workloadspread.index import NamespaceSpreads, PreparedSpread, SpreadIndex
 from app.features.workloadspread.kind import WORKLOAD_SPREAD
 from app.features.workloadspread.plan.deletion_costs import Cost, costs, is_priced
 from app.features.workloadspread.plan.placement import record_of, version_of, versioned_kinds
@@ -60,6 +60,7 @@ def pod_facts(pod: Pod) -> tuple[Any, ...]:
         metadata.annotations.get(names.MATCHED_WORKLOAD_SPREAD),
         metadata.annotations.get(names.POD_DELETION_COST),
         metadata.labels,
+        metadata.controller,
         (scheduled.status, scheduled.reason) if scheduled is not None else None,
     )
 
@@ -70,6 +71,7 @@ def workload_facts(workload: Any) -> tuple[Any, ...]:
     return (
         metadata.generation,
         bool(metadata.deletion_timestamp),
+        metadata.controller,
         metadata.annotations.get(REVISION),
         metadata.labels.get(names.POD_TEMPLATE_HASH),
         getattr(status, "update_revision", None),
@@ -178,11 +180,13 @@ class WorkloadSpreadReconciler:
         return GATHER_STATUS if old is not None and old.is_but_for_status(new) else 0.0
 
     def of_spread(self, change: Change[WorkloadSpread]) -> Iterable[ObjectKey]:
-        """Return the WorkloadSpread, and if it was deleted, those that may take over its Pods."""
-        key = key_of(change.object)
-        here = self._index.of(key.namespace) if self._index.get(key) is None else None
+        """Return the WorkloadSpread, and if it was deleted or its Pod filter changed, those that may take over its
+        Pods."""
+        key, old, new = key_of(change.object), change.old, change.new
+        refiltered = old is not None and new is not None and old.spec.target_filter != new.spec.target_filter
+        here = self._index.of(key.namespace) if refiltered or self._index.get(key) is None else None
         others = here.by_target.values() if here is not None else ()
-        return [key, *(spread.key for spreads in others for spread in spreads)]
+        return sorted({key, *(spread.key for spreads in others for spread in spreads)})
 
     def of_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
         """Return the WorkloadSpreads that the Pod's annotation names or that target its workload, if a relevant field
@@ -206,8 +210,7 @@ class WorkloadSpreadReconciler:
             record = record_of(one.metadata.annotations)
             if record is not None:
                 found.add(ObjectKey(one.metadata.namespace, record.spread))
-            for workload in self._workloads.keys_above(one.metadata):
-                found |= {spread.key for spread in here.by_target.get(workload, ())}
+            found |= self._above(here, one.metadata)
         return [key for key in sorted(found) if self._index.get(key) is not None]
 
     def of_workload(self, group: str, kind: str) -> Callable[[Change[Any]], Iterable[ObjectKey]]:
@@ -224,11 +227,15 @@ class WorkloadSpreadReconciler:
                 return ()
             found = {spread.key for spread in here.by_target.get((group, kind, metadata.name), ())}
             if kind == "ReplicaSet":
-                for workload in self._workloads.keys_above(metadata):
-                    found |= {spread.key for spread in here.by_target.get(workload, ())}
+                found.update(*(self._above(here, one.metadata) for one in (change.old, change.new) if one is not None))
             return sorted(found)
 
         return keys
+
+    def _above(self, here: NamespaceSpreads, metadata: ObjectMeta) -> set[ObjectKey]:
+        """Return the WorkloadSpreads that target an owner of the object."""
+        owners = self._workloads.keys_above(metadata)
+        return {spread.key for workload in owners for spread in here.by_target.get(workload, ())}
 
     def of_configuration(self, _change: Change[Any]) -> Iterable[ObjectKey]:
         """Return all WorkloadSpreads, as the whitelist may have changed."""

@@ -110,9 +110,10 @@ async def test_a_pod_of_another_owner_keeps_no_place(there: World) -> None:
     assert "CreatePodFailed" in await there.reasons()
 
 
-@pytest.mark.behaviour("WS-51")
+@pytest.mark.behaviour("WS-46", "WS-51")
+@pytest.mark.parametrize("deleted", [True, False], ids=["deleted", "filter changed"])
 @in_world
-async def test_workloadspreads_of_two_owners_do_not_take_a_pod_from_each_other(there: World) -> None:
+async def test_workloadspreads_of_two_owners_do_not_take_a_pod_from_each_other(there: World, deleted: bool) -> None:
     labels = {"app": "shop"}
     template = {"metadata": {"labels": labels}, "spec": {"containers": [container()]}}
     spec = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
@@ -128,7 +129,10 @@ async def test_workloadspreads_of_two_owners_do_not_take_a_pod_from_each_other(t
     assert not there.writes
     former: str = orjson.loads(await there.annotation("web", RECORD))["name"]
     left = "replicaset" if former == "deployment" else "deployment"
-    await there.client.delete(SPREADS, former, "ns")
+    if deleted:
+        await there.client.delete(SPREADS, former, "ns")
+    else:
+        await there.change(SPREADS, former, {"spec": {"targetFilter": {"selector": {"matchLabels": {"app": "x"}}}}})
     await there.becomes(lambda: there.annotation("web", RECORD), f'{{"name":"{left}","subset":"a"}}')
 
 
@@ -178,7 +182,7 @@ async def test_a_pod_that_joined_is_counted_before_the_cache_shows_it(there: Wor
 
 @pytest.mark.behaviour("WS-46", "WS-51")
 @in_world
-async def test_pods_of_a_deployment_join_once_their_replicaset_is_known(there: World) -> None:
+async def test_pods_of_a_deployment_join_and_leave_with_their_replicaset(there: World) -> None:
     template = {"metadata": {"labels": {"app": "shop"}}, "spec": {"containers": [container()]}}
     spec = {"replicas": 3, "selector": {"matchLabels": {"app": "shop"}}, "template": template}
     owner = owner_of(await there.create(DEPLOYMENTS, "shop", spec))
@@ -192,7 +196,14 @@ async def test_pods_of_a_deployment_join_once_their_replicaset_is_known(there: W
     await there.becomes(lambda: there.annotation("early", RECORD), '{"name":"ws","subset":"a"}')
     await there.settled()
     await there.pod("late")
-    await there.becomes(lambda: there.annotation("late", RECORD), '{"name":"ws","subset":"a"}')
+    await there.becomes(there.status, {"a": (2, 0), "b": (0, -1)})
+    for resource, name, owners, status in (
+        (REPLICASETS, "shop-1", [], (0, 2)),
+        (REPLICASETS, "shop-1", [owner], (2, 0)),
+        (PODS, "late", [], (1, 1)),
+    ):
+        await there.change(resource, name, {"metadata": {"ownerReferences": owners}})
+        await there.becomes(there.status, {"a": status, "b": (0, -1)})
 
 
 @pytest.mark.behaviour("WS-51")
