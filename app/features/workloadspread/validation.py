@@ -220,6 +220,12 @@ def _without_directives(value: Any) -> Any:
     return [_without_directives(item) for item in value] if isinstance(value, list) else value
 
 
+def unchecked_warnings(indexes: Sequence[int], why: str) -> tuple[str, ...]:
+    """Return warnings about patches that are stored without being tried on the workload's template. [WS-11]"""
+    paths = [SUBSETS.index(index).child("patch") for index in indexes[:_MOST_WARNINGS]]
+    return tuple(f"{path}: not checked against the workload: {why}" for path in paths)
+
+
 def patch_error(
     index: int, subset: WorkloadSpreadSubset, texts: Sequence[str], shown: Callable[[Any], str]
 ) -> FieldError:

@@ -16,8 +16,8 @@ from app.features.cloneset.kind import CLONE_SET
 from app.features.statefulset.kind import STATEFUL_SET
 from app.features.workloadspread.kind import WORKLOAD_SPREAD
 from app.features.workloadspread.plan.targets import Whitelist, parse_whitelist
-from app.features.workloadspread.types import TargetReference, WorkloadSpread
-from app.features.workloadspread.validation import patch_error, set_errors, warnings
+from app.features.workloadspread.types import TargetReference, WorkloadSpread, WorkloadSpreadSubset
+from app.features.workloadspread.validation import patch_error, set_errors, unchecked_warnings, warnings
 from app.framework.live import LiveObjects
 from app.framework.options import gate_is_off
 from app.framework.watched import Stores, Watched
@@ -72,9 +72,13 @@ async def judge(lookups: SpreadLookups, given: Submitted, *, enabled: bool) -> J
         (await lookups.whitelist()).targets.keys(),
         v1alpha1=given.version.name == names.V1ALPHA1,
     )
-    if not errors:
-        errors = await _patch_errors(lookups, spread, former, namespace)
-    return errors or Allowed(warnings(spread))
+    new = new_patches(spread, former)
+    tried, why = new[:MAX_PATCHES_TRIED], f"at most {MAX_PATCHES_TRIED} patches are checked at once"
+    if STRANGER.get():
+        # The errors reveal parts of the workload, and a review by an unknown caller does not prove who the user is.
+        tried, why = [], "the caller is not known to be an API server (--client-ca-file)"
+    errors = errors or await _patch_errors(lookups, spread, tried, namespace)
+    return errors or Allowed((*warnings(spread), *unchecked_warnings([index for index, _ in new[len(tried) :]], why)))
 
 
 def read(obj: Mapping[str, Any]) -> WorkloadSpread:
@@ -82,22 +86,28 @@ def read(obj: Mapping[str, Any]) -> WorkloadSpread:
     return WorkloadSpread.model_validate(as_hub(WORKLOAD_SPREAD, obj))
 
 
-async def _patch_errors(
-    lookups: SpreadLookups, spread: WorkloadSpread, former: WorkloadSpread | None, namespace: str
-) -> list[FieldError]:
-    """Return the errors that occur when new patches are applied to the workload's current template. [WS-11]"""
+def new_patches(spread: WorkloadSpread, former: WorkloadSpread | None) -> list[tuple[int, WorkloadSpreadSubset]]:
+    """Return the subsets with a new patch, and their indexes."""
     known = [subset.patch for subset in former.spec.subsets] if former is not None else []
-    new = [
+    return [
         (index, subset)
         for index, subset in enumerate(spread.spec.subsets)
         if subset.patch and not any(same(subset.patch, one) for one in known[:MAX_PATCHES_TRIED])
-    ][:MAX_PATCHES_TRIED]
-    # The errors reveal parts of the workload, and a review by an unknown caller does not prove who the user is.
-    template = await lookups.template(spread.spec.target_ref, namespace) if new and not STRANGER.get() else None
+    ]
+
+
+async def _patch_errors(
+    lookups: SpreadLookups,
+    spread: WorkloadSpread,
+    subsets: Sequence[tuple[int, WorkloadSpreadSubset]],
+    namespace: str,
+) -> list[FieldError]:
+    """Return the errors that occur when patches are applied to the workload's current template. [WS-11]"""
+    template = await lookups.template(spread.spec.target_ref, namespace) if subsets else None
     if template is None:
         return []
     errors = []
-    for index, subset in new:
+    for index, subset in subsets:
         patch = subset.patch
         try:
             merged = strategic_merge(dict(template), patch, POD) if isinstance(patch, dict) else None

@@ -208,13 +208,24 @@ def test_a_patch_must_apply_to_the_existing_workload(patch: Any, refused: str) -
 
 
 @pytest.mark.behaviour("WS-11")
-def test_a_stranger_learns_nothing_about_the_workload() -> None:
+def test_a_stranger_learns_nothing_about_the_workload_but_that_its_patch_is_unchecked() -> None:
     token = STRANGER.set("10.0.0.9")
     try:
         found = create(spread({"name": "a", "patch": {"spec": {"containers": [{"name": "other"}]}}}), Lookups(TEMPLATE))
     finally:
         STRANGER.reset(token)
     assert found.obj
+    (warning,) = found.warnings
+    assert warning.startswith("spec.subsets[0].patch: not checked against the workload: the caller is not known")
+
+
+@pytest.mark.behaviour("WS-11")
+def test_patches_beyond_the_limit_are_stored_with_a_warning() -> None:
+    subsets = [{"name": f"s{n}", "maxReplicas": 1, "patch": {"metadata": {"labels": {"n": f"{n}"}}}} for n in range(52)]
+    said = "not checked against the workload: at most 50 patches are checked at once"
+    warnings = tuple(f"spec.subsets[{index}].patch: {said}" for index in (50, 51))
+    assert create(spread(*subsets), Lookups(TEMPLATE)).warnings == warnings
+    assert not create(spread(*subsets[:50]), Lookups(TEMPLATE)).warnings
 
 
 @pytest.mark.behaviour("WS-11")
