@@ -11,11 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.api import kind as api_kind
+from app.api import structural
 from app.api.conversion import ConversionError, convert
-from app.api.kind import ANY_KEY, KindDefinition, Version
+from app.api.kind import ANY_KEY, KindDefinition, Version, find_kind
 from app.api.model import ApiModel, KubeObject
 from app.api.schema import Int32
 from app.manager.features import kinds
+from tests import openkruise
 
 ALPHA, BETA = "apps.kruise.io/v1alpha1", "apps.kruise.io/v1beta1"
 CUSTOM = "apps.kruise.io/sidecarset-custom-version"
@@ -211,6 +213,25 @@ def test_an_edit_in_one_version_reaches_the_other(spec: dict[str, Any], metadata
 def test_garbage_in_the_reserved_annotation_does_no_harm(text: str) -> None:
     stored = obj(BETA, {"selector": {}}, annotations={NOTES: text, "mine": "kept"})
     assert convert(stored, ALPHA) == obj(ALPHA, {"selector": {}}, annotations={"mine": "kept"})
+
+
+@pytest.mark.parametrize(
+    "obj",
+    [
+        obj
+        for obj in openkruise.recorded()
+        # Reading the last two fills in empty objects.
+        if find_kind(obj["apiVersion"], obj["kind"]) and obj["kind"] not in ("UnitedDeployment", "ResourceDistribution")
+    ],
+    ids=lambda obj: f"{obj['kind']} {obj['metadata']['name']}",
+)
+def test_recorded_objects_are_read_and_converted_without_loss(obj: dict[str, Any]) -> None:
+    kind = find_kind(obj["apiVersion"], obj["kind"])
+    version = kind.version(obj["apiVersion"])
+    assert structural.validate(version.schema, obj) == []
+    assert version.model.model_validate_json(json.dumps(obj)).to_dict() == obj
+    for to in (one for one in kind.versions if one is not version):
+        assert convert(convert(obj, f"{kind.group}/{to.name}"), obj["apiVersion"]) == obj
 
 
 def schemas_at(schema: Any, path: tuple[str, ...]) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,13 @@ import yaml
 
 from app.api import crd
 from app.api.kind import KindDefinition, find_kind
+from app.features.containerrecreate.kind import CONTAINER_RECREATE_REQUEST
+from app.features.imagepull.kind import IMAGE_LIST_PULL_JOB, IMAGE_PULL_JOB, NODE_IMAGE
+from app.features.podprobe.kind import NODE_POD_PROBE, POD_PROBE_MARKER
 from app.features.sidecarset.kind import SIDECAR_SET
 from app.manager.features import kinds
 from tests import openkruise
+from tests.api.recorded import recorded, undescribed
 
 ROOT = Path(__file__).parents[2]
 
@@ -90,6 +95,32 @@ def test_no_schema_refuses_what_openkruise_admits() -> None:
     assert held > 500
 
 
+NODE_KINDS = (
+    IMAGE_PULL_JOB,
+    IMAGE_LIST_PULL_JOB,
+    NODE_IMAGE,
+    CONTAINER_RECREATE_REQUEST,
+    POD_PROBE_MARKER,
+    NODE_POD_PROBE,
+)
+
+
+@pytest.mark.behaviour("IMG-1", "CRR-1", "PPM-1")
+@pytest.mark.parametrize("kind", NODE_KINDS, ids=lambda kind: kind.kind)
+def test_definitions_match_openkruise_except_for_descriptions(kind: KindDefinition) -> None:
+    ours = undescribed(crd.manifest(kind)["spec"])
+    theirs = copy.deepcopy(recorded("crds-node-operations.json")[kind.crd_name])
+    ours.pop("conversion", None)
+    for version in ours["versions"]:
+        schema = version["schema"]["openAPIV3Schema"]
+        # Both reject an object without spec, OpenKruise in its webhook.
+        schema.pop("required", None)
+        if kind is CONTAINER_RECREATE_REQUEST:
+            container = schema["properties"]["spec"]["properties"]["containers"]["items"]["properties"]
+            assert container["preStop"]["properties"].pop("sleep")  # CRR-61
+    assert ours == theirs
+
+
 #: Fields that OpenKruise's Go types lack. All but the first are only ever set by users.
 OWN_FIELDS = {
     "SidecarSet": {".status.conditions"},
@@ -150,13 +181,13 @@ def undecodable(schema: dict[str, Any], known: dict[str, Any], path: str) -> set
 
 @pytest.mark.parametrize("kind", kinds(), ids=lambda kind: kind.kind)
 def test_every_field_has_a_description(kind: KindDefinition) -> None:
-    undescribed = [
+    bare = [
         path
         for version in kind.versions
         for path, schema in schemas(version.schema, "")
         if not schema.get("description") and not path.endswith(("[]", ".metadata"))
     ]
-    assert undescribed == []
+    assert bare == []
 
 
 @pytest.mark.parametrize("version", SIDECAR_SET.versions, ids=lambda version: version.name)

@@ -1,12 +1,44 @@
-"""Caches keyed by user-controlled text are also limited in bytes."""
+"""Image references, and caches keyed by user-controlled text, which are also limited in bytes."""
 
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from app.kube.images import LONGEST, familiar_image, parse_image, remembered
 from app.kube.objects import Container, decode_pod
 from app.pods.container_meta import plain_hash
+
+
+@pytest.mark.behaviour("IMG-20")
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("ubuntu", ("ubuntu", "latest")),
+        ("docker.io/library/ubuntu:latest", ("ubuntu", "latest")),
+        ("index.docker.io/library/ubuntu", ("ubuntu", "latest")),
+        ("docker.io/acme/app:1", ("acme/app", "1")),
+        ("docker.io/library/acme/app:1", ("library/acme/app", "1")),
+        ("reg:5000/my/image:v1", ("reg:5000/my/image", "v1")),
+        ("localhost/app", ("localhost/app", "latest")),
+        ("ubuntu:20.04@sha256:" + "0" * 64, ("ubuntu", "sha256:" + "0" * 64)),
+        ("Registry.example/x:1", ("Registry.example/x", "1")),
+        ("UPPER/x", None),
+        ("ubuntu/X", None),
+        ("bad image", None),
+        ("", None),
+        ("a" * 64, None),
+    ],
+)
+def test_names_match_openkruise(text: str, shown: tuple[str, str] | None) -> None:
+    found = familiar_image(text)
+    assert (found and (found.name, found.tag)) == shown
+
+
+@pytest.mark.behaviour("IMG-100")
+def test_a_digest_is_joined_with_an_at_sign() -> None:
+    assert str(familiar_image("ubuntu@sha256:" + "0" * 64)) == "ubuntu@sha256:" + "0" * 64
+    assert str(familiar_image("ubuntu:1")) == "ubuntu:1"
 
 
 def test_long_texts_are_not_cached() -> None:
