@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator
 from typing import Generic, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
@@ -125,25 +124,19 @@ class Coalesced(Generic[K, V]):
                 left.cancel()
 
 
-class Remembered(Generic[K, V]):
-    """Caches the value read for each key for some seconds. Beyond ``limit`` keys, the oldest is dropped. Failed reads
-    are not cached."""
+class Remembered(Generic[V]):
+    """Caches the value read for some seconds. Failed reads are not cached."""
 
-    def __init__(self, clock: Clock, read: Callable[[K], Awaitable[V]], *, seconds: float, limit: int = 1) -> None:
+    def __init__(self, clock: Clock, read: Callable[[], Awaitable[V]], *, seconds: float) -> None:
         self._clock = clock
         self._read = read
         self._seconds = seconds
-        self._limit = limit
-        self._known: OrderedDict[K, tuple[float, V]] = OrderedDict()
+        #: When it expires, and the value.
+        self._known: tuple[float, V] | None = None
 
-    async def __call__(self, key: K) -> V:
-        """Return the cached value for the key, or read it."""
-        now, known = self._clock.monotonic(), self._known.get(key)
-        if known is not None and now < known[0]:
-            return known[1]
-        found = await self._read(key)
-        self._known[key] = (now + self._seconds, found)
-        self._known.move_to_end(key)
-        if len(self._known) > self._limit:
-            self._known.popitem(last=False)
-        return found
+    async def __call__(self) -> V:
+        """Return the cached value, or read it."""
+        now = self._clock.monotonic()
+        if self._known is None or now >= self._known[0]:
+            self._known = (now + self._seconds, await self._read())
+        return self._known[1]

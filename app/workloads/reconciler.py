@@ -429,7 +429,7 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
 
     # ---- other reads
 
-    async def _node_labels(self, _: None) -> dict[str, Mapping[str, str]]:
+    async def _node_labels(self) -> dict[str, Mapping[str, str]]:
         """Read the labels of all nodes. [CS-114]"""
         found = await self.client.list(NODES, metadata_only=True, decode=decode_metadata)
         return {node.metadata.name: node.metadata.labels for node in found.items}

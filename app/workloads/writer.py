@@ -69,9 +69,9 @@ class ServerVersion:
 
     async def has_resize_subresource(self) -> bool:
         """Return whether Pods have the subresource ``resize``. Raises any API error. [PM-37]"""
-        return has_resize_subresource(await self._version(None))
+        return has_resize_subresource(await self._version())
 
-    async def _read(self, _: None) -> str:
+    async def _read(self) -> str:
         answer = orjson.loads(await self._client.raw("/version"))
         return str(answer.get("gitVersion") or "?") if isinstance(answer, dict) else "?"
 

@@ -96,7 +96,7 @@ class CloneSetReconciler(WorkloadReconciler[CloneSet, CloneSetState, ResolvedSpe
         deleting = snapshot.workload.deleting
         if not deleting:
             owned = await self._prepare(snapshot, rollout)
-            nodes = await self.node_labels(None) if asks_for_nodes(inputs, rollout) else {}
+            nodes = await self.node_labels() if asks_for_nodes(inputs, rollout) else {}
             plan = planned_scaling(inputs, rollout, nodes.get)
             scaling = await self._scaler.carry_out(snapshot, owned, plan, self.clock.monotonic())
             if not scaling.changed:

@@ -230,7 +230,7 @@ class AnyBudget:
         self._client = client
         self._namespace = namespace
         ask: Coalesced[str, bool] = Coalesced(self._is_there)
-        self._any_there = Remembered(client.clock, ask, seconds=REMEMBERED)
+        self._any_there = Remembered(client.clock, lambda: ask(""), seconds=REMEMBERED)
 
     async def __call__(self, namespace: str) -> bool:
         """Return whether a Pod in this namespace may have a budget. Raises ``KubeError`` if that is unknown."""
@@ -238,7 +238,7 @@ class AnyBudget:
             return False
         if self._claims:
             return True
-        return await self._any_there("")
+        return await self._any_there()
 
     async def _is_there(self, _: str) -> bool:
         try:
