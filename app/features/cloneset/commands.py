@@ -1,33 +1,33 @@
-"""Commands for CloneSets: rollout progress, restart, plan, explain and migration from a Deployment.
-
-The planning code is imported only by the commands that need it, so that showing the progress stays fast.
-"""
+"""Commands for CloneSets: rollout progress, restart, plan, explain and migration from a Deployment."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from app.api import names
 from app.api.fields import ON_DELETE, RECREATE, ROLLING_UPDATE
 from app.api.webhooks import stored_model
 from app.features.cloneset.defaults import REPLICAS, with_defaults
 from app.features.cloneset.kind import CLONE_SET
+from app.features.cloneset.plan.diff import Inputs, counted
+from app.features.cloneset.plan.preview import explain as explained
+from app.features.cloneset.plan.preview import preview
+from app.features.cloneset.plan.scale import topology_keys
+from app.features.cloneset.plan.settings import KIND, Gates, ResolvedSpec, resolve_spec
 from app.features.cloneset.types import CloneSet
-from app.framework.commands import Commands, Migration, Progress, Stored, progress_by_counts, unseen
-from app.kube.objects import Node, decode_node
+from app.framework.commands import Commands, Migration, Progress, Report, Stored, progress_by_counts, unseen
+from app.framework.options import Enabled
+from app.kube.client import Client
+from app.kube.objects import Node, Pod, decode_node
 from app.kube.resources import DEPLOYMENTS, NODES
-
-if TYPE_CHECKING:
-    from app.features.cloneset.plan.settings import Gates, ResolvedSpec
-    from app.framework.commands import Report
-    from app.framework.options import Enabled
-    from app.kube.client import Client
-    from app.kube.objects import Pod
-    from app.workloads.pods import PodFacts
-    from app.workloads.report import Preview
-    from app.workloads.settings import Revisions
+from app.pods.predicates import is_active
+from app.workloads import commands as engine
+from app.workloads.commands import owned_objects, planned, resolved_spec, revisions_of
+from app.workloads.pods import InPlaceUpdates, PodFacts, pod_facts
+from app.workloads.report import Preview
+from app.workloads.settings import Revisions
 
 RESOURCE: Final = CLONE_SET.resource()
 
@@ -74,8 +74,6 @@ class Situation:
         return node.metadata.labels if node is not None else None
 
     def preview(self, now: float) -> Preview:
-        from app.features.cloneset.plan.preview import preview
-
         return preview(self.resolved, self.pods, self.revisions, now, self.node_labels)
 
 
@@ -84,12 +82,6 @@ async def situation(client: Client, owner: CloneSet, gates: Gates) -> Situation:
 
     The update revision may not be recorded yet. Raises CommandError.
     """
-    from app.features.cloneset.plan.scale import topology_keys
-    from app.features.cloneset.plan.settings import KIND, resolve_spec
-    from app.pods.predicates import is_active
-    from app.workloads.commands import owned_objects, resolved_spec, revisions_of
-    from app.workloads.pods import pod_facts
-
     pods, recorded = await owned_objects(client, KIND.owner(owner.metadata), owner.spec.selector)
     nodes: dict[str, Node] = {}
     if topology_keys(owner.spec.template):
@@ -106,9 +98,6 @@ async def situation(client: Client, owner: CloneSet, gates: Gates) -> Situation:
 
 async def restart(client: Client, stored: Stored) -> str:
     """Replace all Pods with new ones, step by step."""
-    from app.features.cloneset.plan.settings import KIND
-    from app.workloads import commands as engine
-
     owner = parsed(stored)
     strategy = owner.spec.update_strategy
     rolling = strategy.rolling_update
@@ -119,9 +108,6 @@ async def restart(client: Client, stored: Stored) -> str:
 
 async def plan(client: Client, stored: Stored, enabled: Enabled) -> Report:
     """Report what would happen to the Pods if this CloneSet were stored."""
-    from app.features.cloneset.plan.settings import KIND, Gates
-    from app.workloads.commands import planned
-
     wanted = parsed(stored)
     found = await situation(client, wanted, Gates.of(enabled))
     coming = found.preview(client.clock.now().timestamp())
@@ -131,15 +117,10 @@ async def plan(client: Client, stored: Stored, enabled: Enabled) -> Report:
 
 async def explain(client: Client, pod: Pod, stored: Stored, enabled: Enabled) -> Sequence[str]:
     """Explain the state of a Pod and what happens to it next."""
-    from app.features.cloneset.plan.diff import Inputs, counted
-    from app.features.cloneset.plan.preview import explain
-    from app.features.cloneset.plan.settings import Gates
-    from app.workloads.pods import InPlaceUpdates
-
     owner = parsed(stored)
     found, now = await situation(client, owner, Gates.of(enabled)), client.clock.now().timestamp()
     rollout = counted(Inputs(found.resolved, found.pods, found.revisions, InPlaceUpdates(), now))
-    return explain(pod, found.resolved, rollout, found.preview(now), found.revisions.update, found.node_labels)
+    return explained(pod, found.resolved, rollout, found.preview(now), found.revisions.update, found.node_labels)
 
 
 def scale_in(stored: Stored, pods: Sequence[str]) -> Sequence[Mapping[str, Any]]:
