@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
+from hashlib import blake2b
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary, ref
 
 import msgspec
+import orjson
 
 from app.features.imagepull.kind import NODE_IMAGE
 from app.kube.images import remembered
+from app.kube.jsonvalues import stored_size
 from app.kube.objects import ObjectMeta, ObjectReference, Struct, decoder
 
 NODE_IMAGES: Final = NODE_IMAGE.resource()
@@ -48,12 +51,21 @@ class ImageTag(Struct, frozen=True):
     owner_references: tuple[ObjectReference, ...] = ()
 
 
+class Measured(Struct, frozen=True):
+    """Size in bytes, as stored, and digest of a value."""
+
+    size: int
+    digest: str
+
+
 class ImageEntry(Struct, frozen=True, gc=True, dict=True, weakref=True):
     """The tags of one repository."""
 
     tags: tuple[ImageTag, ...] = ()
     pull_secrets: tuple[SecretReference, ...] = ()
     sandbox_config: dict[str, Any] | None = None
+    #: Replaces ``sandbox_config``, which has up to 32 KiB for each repository of each node.
+    sandbox: Measured | None = None
 
     @cached_property
     def by_tag(self) -> Mapping[str, ImageTag]:
@@ -130,12 +142,19 @@ def decode_node_image(raw: bytes) -> NodeImage:
     found = _decode(raw)
     entries, statuses = found.spec.images, found.status.image_statuses
     for name in list(entries):
-        entry = entries.pop(name)
-        # Entries with a sandboxConfig are not shared: a mapping is not hashable.
-        entries[_name(name)] = _shared(entry) if entry.sandbox_config is None else entry
+        entries[_name(name)] = _shared(_measured(entries.pop(name)))
     for name in list(statuses):
         statuses[_name(name)] = _shared(statuses.pop(name))
     return found
+
+
+def _measured(entry: ImageEntry) -> ImageEntry:
+    config = entry.sandbox_config
+    if config is None:
+        return entry
+    text = orjson.dumps(config, option=orjson.OPT_SORT_KEYS)
+    found = Measured(stored_size(config), blake2b(text, digest_size=16).hexdigest())
+    return msgspec.structs.replace(entry, sandbox_config=None, sandbox=found)
 
 
 @remembered(16_384)

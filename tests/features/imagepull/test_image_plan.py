@@ -25,8 +25,8 @@ from app.features.imagepull.objects import (
     decode_node_image,
 )
 from app.features.imagepull.plan import jobs as plan
-from app.features.imagepull.plan.nodes import NodeRule, awaited, unanswered
-from app.features.imagepull.plan.tags import CleanUp, Request, Spread, add_tag, clean, drop_job
+from app.features.imagepull.plan.nodes import NodeRule, awaited, changed_tags, unanswered
+from app.features.imagepull.plan.tags import CleanUp, Request, Spread, add_tag, clean, drop_job, usage_of
 from app.features.imagepull.reconcile.mappers import Caches, JobMapper
 from app.features.imagepull.secrets import copy_name, recheck_seconds, references
 from app.features.imagepull.types import ImagePullJob
@@ -380,8 +380,23 @@ def test_a_job_keeps_a_node_to_which_it_has_added_its_tag() -> None:
 
     first, second = found("n1"), found("n2")
     assert first.spec.images["nginx"] is second.spec.images["nginx"]
-    other = found("n3", sandboxConfig={"labels": {"a": "b"}}).spec.images["nginx"]
-    assert (other.sandbox_config, other.tags) == ({"labels": {"a": "b"}}, first.spec.images["nginx"].tags)
+
+
+@pytest.mark.behaviour("IMG-40", "IMG-111")
+def test_a_sandbox_config_is_not_kept_for_each_node() -> None:
+    """It may have 32 KiB for each repository: one namespace could fill the memory in a large cluster."""
+
+    def found(text: str, first: str = "labels") -> NodeImage:
+        config = {first: {"a": text}, "labels": {"a": text}, "annotations": {"a": text}}
+        images = {"nginx": {"tags": [{"tag": "1", "version": 1}], "sandboxConfig": config}}
+        return decode_node_image(msgspec.json.encode({"metadata": {"name": "n"}, "spec": {"images": images}}))
+
+    one, same, other = found("<" * 10_000), found("<" * 10_000, "annotations"), found("<" * 9_999 + ">")
+    assert one.spec.images["nginx"] is same.spec.images["nginx"]
+    assert len(msgspec.json.encode(one.spec)) < 1_000
+    assert usage_of(one).total.size > 120_000
+    assert changed_tags("nginx", one, same) == set()
+    assert changed_tags("nginx", one, other) is None
 
 
 @pytest.mark.behaviour("IMG-64")

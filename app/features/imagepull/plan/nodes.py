@@ -204,7 +204,7 @@ def changed_tags(name: str, old: NodeImage, new: NodeImage) -> set[str] | None:
     """Return the tags of a repository whose spec or status changed; None for all tags, if a field that they share
     changed. [IMG-40]"""
     before, after = old.spec.images.get(name, _NO_ENTRY), new.spec.images.get(name, _NO_ENTRY)
-    if (before.pull_secrets, before.sandbox_config) != (after.pull_secrets, after.sandbox_config):
+    if (before.pull_secrets, before.sandbox) != (after.pull_secrets, after.sandbox):
         return None
     was, now = (one.status.image_statuses.get(name, _NO_STATUS) for one in (old, new))
     return _differing(before.by_tag, after.by_tag) | _differing(was.by_tag, now.by_tag)

@@ -415,5 +415,5 @@ def _share(limit: int, others: int, percent: int) -> int:
 
 def _common_bytes(name: str, entry: ImageEntry) -> int:
     """Return the estimated bytes of a repository without its tags."""
-    config = entry.sandbox_config
-    return len(name) + _SECRET_BYTES * len(entry.pull_secrets) + (stored_size(config) if config else 0)
+    config = entry.sandbox
+    return len(name) + _SECRET_BYTES * len(entry.pull_secrets) + (config.size if config is not None else 0)
