@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from typing import Any, Final
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -13,12 +15,25 @@ from app.kube.objects import ObjectMeta, Struct, decoder
 NODE_POD_PROBES: Final = NODE_POD_PROBE.resource()
 
 
+class _Action(dict[str, Any]):
+    """A probe as JSON. All Pods of a marker have the same, on thousands of nodes, so they share one object."""
+
+    __slots__ = ("__weakref__",)
+
+
+_in_use: Final[WeakValueDictionary[bytes, _Action]] = WeakValueDictionary()
+
+
 class ContainerProbe(Struct, frozen=True):
     """One probe of a container. Its action is kept as JSON for comparison."""
 
     name: str = ""
     container_name: str = ""
     probe: dict[str, Any] = msgspec.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        digest = blake2b(repr(self.probe).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        msgspec.structs.force_setattr(self, "probe", _in_use.setdefault(digest, _Action(self.probe)))
 
 
 class PodProbe(Struct, frozen=True):

@@ -13,7 +13,7 @@ import pytest
 from app.features.podprobe import feature
 from app.features.podprobe.feature import FEATURE, MARKER_CONTROLLER
 from app.features.podprobe.kind import NODE_POD_PROBE, POD_PROBE_MARKER
-from app.features.podprobe.objects import ProbeState
+from app.features.podprobe.objects import NodePodProbe, ProbeState, _in_use, decode_node_pod_probe
 from app.features.podprobe.plan.probes import MAX_NAMESPACE_BYTES, marks_of, replace_probes
 from app.features.podprobe.types import PodProbeMarker
 from app.features.podprobe.validation import spec_errors
@@ -265,6 +265,24 @@ async def test_labels_annotations_and_the_condition_follow_the_result(there: Wor
     await there.client.delete(MARKERS, "a", "default")
     await there.settled()
     assert (await there.labels())["healthy"] == "very"
+
+
+@pytest.mark.behaviour("PPM-46")
+def test_equal_probes_of_many_nodes_take_memory_once() -> None:
+    """A namespace may have 192 KiB of them on each node."""
+
+    def decoded(node: str, text: str) -> NodePodProbe:
+        one = {"name": "a#p", "containerName": "main", "probe": {"exec": {"command": [text]}}}
+        pods = [{"name": node, "namespace": "shop", "uid": node, "IP": "", "probes": [one, {**one, "name": "a#q"}]}]
+        return decode_node_pod_probe(orjson.dumps({"metadata": {"name": node}, "spec": {"podProbes": pods}}))
+
+    found = [decoded(node, text) for node, text in (("n1", "x"), ("n2", "x"), ("n3", "y"))]
+    same, again, other = ([one.probe for one in node.spec.pod_probes[0].probes] for node in found)
+    assert all(one is same[0] for one in (*same, *again))
+    assert same[0] == {"exec": {"command": ["x"]}} != other[0]
+    kept = len(_in_use)
+    del found, same, again, other
+    assert len(_in_use) == kept - 2, "a probe that no node has any more takes memory"
 
 
 @pytest.mark.behaviour("PPM-22", "PPM-23")
