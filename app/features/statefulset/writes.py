@@ -39,6 +39,7 @@ from app.workloads.state import (
     AnySnapshot,
     Outcome,
     PodGoneError,
+    PodHeldError,
     Snapshot,
     WorkloadState,
     creation_outcome,
@@ -61,6 +62,17 @@ class NamedClaimsWriter(Writer):
     def is_failed_creation(self, error: KubeError) -> bool:
         """Return whether to record an event for the error. A taken name is not reported. [AS-123]"""
         return super().is_failed_creation(error) and not isinstance(error, AlreadyExists)
+
+    async def delete_pod(self, workload: KubeObject, pod: Pod) -> bool:
+        """Delete the Pod. Like OpenKruise, records a second event about a failure. [AS-123]"""
+        try:
+            return await super().delete_pod(workload, pod)
+        except PodHeldError:
+            raise
+        except KubeError as error:
+            text = f"failed to delete pod {pod.metadata.name}: {message_of(error)}"
+            self.event(workload, "FailedDelete", text, warning=True)
+            raise
 
     async def create_claim(self, workload: KubeObject, claim: Mapping[str, Any]) -> None:
         """Create a claim for a new Pod. Raises any API error. [AS-65, AS-67]"""

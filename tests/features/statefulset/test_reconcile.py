@@ -307,6 +307,19 @@ async def test_a_creation_whose_name_is_taken_causes_no_event() -> None:
     assert await shell.events() == []
 
 
+@pytest.mark.behaviour("AS-123")
+@virtual
+async def test_a_refused_deletion_causes_two_events() -> None:
+    shell = shown(a_set(replicas=1, updateStrategy={"type": "OnDelete"}), a_pod(0), a_pod(1))
+    shell.server.refuse = lambda asked: asked.method == "DELETE"
+    with pytest.raises(Forbidden):
+        await shell.reconcile()
+    assert await shell.events() == [
+        ("FailedDelete", "delete Pod web-1 in StatefulSet web failed error: no"),
+        ("FailedDelete", "failed to delete pod web-1: no"),
+    ]
+
+
 @pytest.mark.behaviour("AS-121", "AS-123")
 @virtual
 async def test_a_refused_correction_is_reported_as_an_event_and_a_condition() -> None:
