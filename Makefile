@@ -71,7 +71,7 @@ format: venv ## Format the code and fix lint errors
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-types: venv ## Check the types of app/ (strict)
+types: venv ## Check the types of app/ and bench/ (strict)
 	$(BIN)/mypy
 
 contracts: venv ## Check which package may import which

@@ -16,8 +16,9 @@ from typing import Any
 
 import orjson
 
-from app.kube.objects import decode_pod
+from app.kube.objects import Pod, decode_pod
 from app.kube.resources import ObjectKey
+from app.kube.store import Change
 from app.workloads.reconciler import COALESCE_SECONDS
 from bench.watch import resident_mib
 from tests.features.cloneset.shell import Shell
@@ -41,11 +42,11 @@ async def cluster(own: int, others: int) -> tuple[Shell, list[dict[str, Any]]]:
     store = shell.caches.pods
     for number in range(others):
         store.put(decode_pod(pod_json(number, 1)))
-    for change, keys in (
-        (shell.caches.pods, shell.reconciler.mappers.keys_for_pod),
-        (shell.caches.claims, shell.reconciler.mappers.keys_for_claim),
-    ):
-        change.subscribe(keys)  # type: ignore[arg-type]
+
+    def mapped(change: Change[Pod]) -> None:
+        shell.reconciler.mappers.keys_for_pod(change)
+
+    shell.caches.pods.subscribe(mapped)
     pods: list[dict[str, Any]] = []
     while made := await _created(shell):
         for path, body in made:

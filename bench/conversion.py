@@ -34,7 +34,7 @@ def cloneset(number: int) -> dict[str, Any]:
         {"name": f"c{index}", "image": "nginx:1", "env": env, "resources": {"limits": limits, "requests": limits}}
         for index in range(2)
     ]
-    fields = {f"f:field{index}": {".": {}, "f:a": {}, "f:b": {}} for index in range(12)}
+    fields: dict[str, Any] = {f"f:field{index}": {".": {}, "f:a": {}, "f:b": {}} for index in range(12)}
     return {
         "apiVersion": "apps.kruise.io/v1beta1",
         "kind": "CloneSet",

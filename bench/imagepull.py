@@ -60,7 +60,7 @@ class Watcher:
                 reflector: Reflector[Any] = Reflector(
                     self._client,
                     resource,
-                    store,  # type: ignore[arg-type] # one of either kind
+                    store,
                     decode=decode,
                     rng=Random(1),
                 )

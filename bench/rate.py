@@ -251,6 +251,7 @@ def constant(
     with generator(
         url, body, rate=rate, seconds=seconds, every=seconds, connections=connections, warm_up=warm_up
     ) as process:
+        assert process.stdout is not None
         line = process.stdout.readline()
     if not line:
         raise SystemExit("bench: the generator ended without a figure")

@@ -78,6 +78,7 @@ def review_of(kind: KindDefinition, obj: Json, old: Json | None = None) -> Revie
 def written(kind: KindDefinition, handlers: Sequence[Handler], obj: Json, old: Json | None = None) -> Written:
     """Create ``obj``, or update ``old`` to it, in its own version. ``handlers``: of this kind."""
     version = kind.version(obj["apiVersion"])
+    assert version is not None, obj["apiVersion"]
     obj = normalized(version.schema, json_copy(obj))
     fill_defaults(version.schema, obj)
     warnings: tuple[str, ...] = ()

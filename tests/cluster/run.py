@@ -164,6 +164,7 @@ def remove_meanwhile(folder: Path) -> None:
     """Move `folder` away at once and empty it in the background: 100,000 files may take minutes. This process does
     not end before that is done; if it is killed, the next `clean_stale_runs` finishes it."""
     us = ProcessId.of(os.getpid())
+    assert us is not None
     gone = Path(tempfile.mkdtemp(prefix=f"{_GONE}{us.pid}-{us.started}-", dir=runs_dir()))
     folder.rename(gone / folder.name)
     _empty(gone)

@@ -146,6 +146,7 @@ class AgentProcess:
     def process(self) -> ProcessId:
         assert self._outer is not None
         found = ProcessId.of(self._outer.pid)
+        assert found is not None
         (child,) = found.children()
         return child
 

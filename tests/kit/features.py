@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 from prometheus_client import CollectorRegistry
@@ -22,6 +22,8 @@ from app.manager.flags import parse_flags
 from app.manager.gates import parse_gates
 from tests.kit.transports import Noting
 from tests.kit.virtualtime import VirtualClock
+
+T = TypeVar("T")
 
 
 def stores_of(part: ControllerPart, given: Mapping[str, Store[Any]] | None = None) -> Stores:
@@ -47,10 +49,11 @@ def context(
     registry = registry if registry is not None else CollectorRegistry()
     made: dict[Any, Any] = {}
 
-    def counters(make: Callable[[CollectorRegistry], Any]) -> Any:
-        if make not in made:
-            made[make] = make(registry)
-        return made[make]
+    def counting(counters: Callable[[CollectorRegistry], T]) -> T:
+        if counters not in made:
+            made[counters] = counters(registry)
+        found: T = made[counters]
+        return found
 
     answers = provided or {}
     return ControllerContext(
@@ -61,7 +64,7 @@ def context(
         own_namespace="kruise-system",
         enabled=parse_gates(gates).enabled,
         flags=parse_flags(flags),
-        counters=counters,
+        counters=counting,
         provided=lambda protocol: (answers[protocol],) if protocol in answers else (),
         leading=lambda: True,
     )
@@ -87,7 +90,8 @@ def decided(outcome: Decision | Awaitable[Decision]) -> Decision:
     try:
         waiting.send(None)
     except StopIteration as finished:
-        return finished.value
+        decision: Decision = finished.value
+        return decision
     raise AssertionError("the decision waits for something")
 
 

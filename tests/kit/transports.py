@@ -135,7 +135,7 @@ class Noting:
         self.version += 1
         if known:
             self.stored[path] = {**known, "metadata": {**known["metadata"], "resourceVersion": str(self.version)}}
-        whole = body if request.method == "POST" else {}
+        whole: dict[str, Any] = body or {} if request.method == "POST" else {}
         at = _OBJECT.search(request.path) if request.method != "POST" else None
         place = {"namespace": at["namespace"] or "", "name": at["name"]} if at is not None else {}
         metadata = {"uid": f"uid-{self.version}", **place, **metadata, "resourceVersion": str(self.version)}
@@ -149,7 +149,7 @@ class Noting:
 
 
 @asynccontextmanager
-async def answering(*answers: bytes) -> AsyncIterator[tuple[int, list[bytes], list[int]]]:
+async def answering(*answers: bytes) -> AsyncIterator[tuple[int, list[bytes], list[asyncio.StreamWriter]]]:
     """Serve these answers in turn, the last one repeatedly; an empty one closes the connection.
 
     Yields the port, the requests, and the connections; the client must have closed them at the end.

@@ -65,7 +65,7 @@ class World:
         items: list[dict[str, Any]] = json.loads(text)["items"]
         return items
 
-    def columns(self, kind: str, name: str) -> list[str]:
+    def columns(self, kind: str, name: str) -> Sequence[str]:
         """Return the cells that kubectl prints for one object."""
         return self.kubectl("get", kind, name, "-n", self.namespace, "--no-headers").stdout.split()
 

@@ -18,10 +18,13 @@ KINDS = frozenset(("CloneSet", "Pod", "PersistentVolumeClaim", "ControllerRevisi
 
 
 class Shell(features.Shell):
+    reconciler: CloneSetReconciler
+
     def __init__(self, gates: Gates | None = None, **options: Any) -> None:
         super().__init__(cloneset.NAME)
         self.caches = cloneset.caches_of(Stores(cloneset.WATCHED))
         self.reconciler = CloneSetReconciler(self.client, self.caches, self.recorder, Random(1), gates=gates, **options)
+        assert self.caches.claims is not None
         self.decoders = {
             "CloneSet": (self.caches.workloads, CloneSet.model_validate_json),
             "Pod": (self.caches.pods, decode_pod),
