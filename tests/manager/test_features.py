@@ -17,6 +17,7 @@ from app.framework.options import Flag, Gate
 from app.framework.watched import Stores
 from app.kube.admission import Allowed, GroupVersionKind, GroupVersionResource, Handler, Operation, Review, Webhook
 from app.manager import features, flags, gates, webhook_handlers
+from tests import openkruise
 from tests.kit.virtualtime import VirtualClock
 
 
@@ -26,6 +27,18 @@ def test_each_kind_is_registered_for_conversion_once() -> None:
     assert all(find_kind(f"{kind.group}/v1", kind.kind) is kind for kind in kinds)
     with pytest.raises(ValueError, match="defined by two features"):
         register([replace(CLONE_SET)])
+
+
+@pytest.mark.behaviour("MGR-41")
+def test_webhooks_have_the_names_and_paths_of_openkruise() -> None:
+    ours = {one.name: one.path for one in webhook_handlers.declarations()}
+    theirs = {
+        one["name"]: one["clientConfig"]["service"]["path"]
+        for configuration in openkruise.installed()
+        for one in configuration.get("webhooks", ())
+    }
+    assert len(theirs) == 37
+    assert theirs.items() <= ours.items()
 
 
 @pytest.mark.parametrize(

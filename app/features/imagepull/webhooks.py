@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
@@ -48,10 +48,15 @@ class _Kind:
     warnings: Callable[[Object, Object | None], list[str]]
 
 
+def _versioned(webhook: Webhook) -> Webhook:
+    """Return the webhook under the name it has in OpenKruise, which shows in rejections."""
+    return replace(webhook, name=webhook.name.replace(".", "-v1beta1.", 1))
+
+
 _JOBS: Final = _Kind(
     IMAGE_PULL_JOB,
-    mutating_webhook(IMAGE_PULL_JOB, "Sets the defaults of an ImagePullJob"),
-    validating_webhook(IMAGE_PULL_JOB, "Rejects invalid ImagePullJobs"),
+    _versioned(mutating_webhook(IMAGE_PULL_JOB, "Sets the defaults of an ImagePullJob")),
+    _versioned(validating_webhook(IMAGE_PULL_JOB, "Rejects invalid ImagePullJobs")),
     (DAEMON_GATE, JOB_GATE),
     lambda obj, _: job_with_defaults(obj),
     job_errors,
@@ -59,8 +64,8 @@ _JOBS: Final = _Kind(
 )
 _LIST_JOBS: Final = _Kind(
     IMAGE_LIST_PULL_JOB,
-    mutating_webhook(IMAGE_LIST_PULL_JOB, "Sets the defaults of an ImageListPullJob"),
-    validating_webhook(IMAGE_LIST_PULL_JOB, "Rejects invalid ImageListPullJobs"),
+    _versioned(mutating_webhook(IMAGE_LIST_PULL_JOB, "Sets the defaults of an ImageListPullJob")),
+    _versioned(validating_webhook(IMAGE_LIST_PULL_JOB, "Rejects invalid ImageListPullJobs")),
     (DAEMON_GATE, JOB_GATE),
     lambda obj, _: list_job_with_defaults(obj),
     lambda spec, _: list_job_errors(spec),
