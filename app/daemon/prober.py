@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from random import Random
@@ -34,6 +35,9 @@ LIMITS: Final = RateLimits(base_delay=0.5, max_delay=50.0, qps=10.0, burst=100)
 _TOGETHER_SECONDS: Final = 0.2
 #: Maximum number of concurrent probes per namespace. [KD-105]
 AT_ONCE: Final = 32
+#: Maximum number of probes per second and namespace. More would take the agent's processor time from the probes of
+#: other namespaces, which then time out: by default it may use a twentieth of a processor. [KD-105]
+PER_SECOND: Final = 50.0
 #: Seconds for which a Pod's containers are cached while all of them run.
 _TRUSTED_SECONDS: Final = 10.0
 #: Seconds instead if one is not running, or the Pod has changed or is not watched.
@@ -136,6 +140,8 @@ class Prober:
         self._containers = Containers(runtime, client)
         #: Semaphores by namespace; each is dropped with the last probe that uses it.
         self._made: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        #: Namespaces with more probes per second than allowed, and by how much: their periods are longer.
+        self._excess: dict[str, float] = {}
         self._written = ""
         # Two queues, as in OpenKruise: probes to run and results to report. [KD-4]
         self.controller = controller(
@@ -195,6 +201,10 @@ class Prober:
 
     def _update(self, wanted: dict[Key, Wanted]) -> None:
         """Start, update and stop probes. [KD-60]"""
+        rates: defaultdict[str, float] = defaultdict(float)
+        for key, want in wanted.items():
+            rates[key.namespace] += 1 / want.period
+        self._excess = {one: rate / PER_SECOND for one, rate in rates.items() if rate > PER_SECOND}
         for key in self._workers.keys() - wanted.keys():
             task = self._workers.pop(key).task
             if task is not None:
@@ -226,10 +236,10 @@ class Prober:
     # ---- one probe
 
     async def _work(self, key: Key, worker: _Worker) -> None:
-        period = worker.want.period
-        if self._clock.monotonic() - self._began < period:
+        period, excess = worker.want.period, self._excess.get(key.namespace, 0.0)
+        if excess or self._clock.monotonic() - self._began < period:
             # Spread the probes of a node over the first period to avoid a load spike. [KD-62]
-            await self._clock.sleep(self._rng.random() * period)
+            await self._clock.sleep(self._rng.random() * period * (excess or 1.0))
         due = self._clock.monotonic()
         while True:
             try:
@@ -240,7 +250,7 @@ class Prober:
                 logger.exception("probe %s of Pod %s/%s failed unexpectedly", key.probe, key.namespace, key.pod)
             # A slow probe delays the next one; missed probes are skipped.
             now = self._clock.monotonic()
-            due = max(due + period, now)
+            due = max(due + period * self._excess.get(key.namespace, 1.0), now)
             await self._clock.sleep(due - now)
 
     async def _once(self, key: Key, worker: _Worker) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Any
 
 import msgspec
@@ -15,7 +16,7 @@ from app.daemon.agent import Features
 from app.daemon.cri.types import ContainerDetails, ContainerState, CriError, ExecResult, RuntimeUnavailable
 from app.daemon.objects import NODE_POD_PROBES, Probe, decode_node_pod_probe
 from app.daemon.probe_plan import Key, ProbeProgress, Result, Wanted
-from app.daemon.prober import AT_ONCE
+from app.daemon.prober import AT_ONCE, PER_SECOND
 from app.daemon.probes_and_hooks import MAX_MESSAGE, Outcome, ProbeError, text_of
 from app.kube.resources import NAMESPACES, PODS
 from tests.daemon.node import NAMESPACE, NODE, Agent, Listening, Node, node_with_agent, on_bare_node, on_node
@@ -425,6 +426,21 @@ async def test_probes_of_one_namespace_are_limited_and_delay_no_other(one: Node,
     assert running_now == AT_ONCE
     assert agent.prober is not None
     assert [state for key, state in agent.prober.results.items() if key.namespace == "others"] == ["Succeeded"]
+
+
+@pytest.mark.behaviour("KD-105")
+@on_node
+async def test_the_probes_of_one_namespace_have_a_maximum_rate(one: Node, agent: Agent) -> None:
+    await one.client.create(NAMESPACES, {"metadata": {"name": "others"}})
+    pods = [await one.pod({"name": "main"}, name=name, namespace=name) for name in (NAMESPACE, "others")]
+    many = [command("echo", "many", periodSeconds=1) for _ in range(200)]
+    few = [command("echo", "few", periodSeconds=5) for _ in range(3)]
+    await one.probes(pod_probe(pods[0], *many), pod_probe(pods[1], *few))
+    began = one.clock.monotonic()
+    await one.clock.sleep(60)
+    ran = Counter(words[1] for _, words in one.runtime.commands)
+    assert 40 < ran["many"] / (one.clock.monotonic() - began) <= PER_SECOND
+    assert ran["few"] == pytest.approx(36, abs=3)
 
 
 @pytest.mark.behaviour("KD-67")
