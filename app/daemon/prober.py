@@ -37,7 +37,7 @@ _TOGETHER_SECONDS: Final = 0.2
 AT_ONCE: Final = 32
 #: Maximum number of probes per second and namespace. More would take the agent's processor time from the probes of
 #: other namespaces, which then time out: by default it may use a twentieth of a processor. [KD-105]
-PER_SECOND: Final = 50.0
+PER_SECOND: Final = 100.0
 #: Seconds for which a Pod's containers are cached while all of them run.
 _TRUSTED_SECONDS: Final = 10.0
 #: Seconds instead if one is not running, or the Pod has changed or is not watched.

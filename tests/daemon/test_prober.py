@@ -439,7 +439,7 @@ async def test_the_probes_of_one_namespace_have_a_maximum_rate(one: Node, agent:
     began = one.clock.monotonic()
     await one.clock.sleep(60)
     ran = Counter(words[1] for _, words in one.runtime.commands)
-    assert 40 < ran["many"] / (one.clock.monotonic() - began) <= PER_SECOND
+    assert 0.8 * PER_SECOND < ran["many"] / (one.clock.monotonic() - began) <= PER_SECOND
     assert ran["few"] == pytest.approx(36, abs=3)
 
 
