@@ -210,7 +210,7 @@ class Recreator:
 
     def _is_current(self, request: RecreateRequest) -> bool:
         version, since = self._written.get(key_of(request), ("", 0.0))
-        if not version or is_at_least(request.metadata.resource_version, version):
+        if is_at_least(request.metadata.resource_version, version):
             return True
         return self._clock.monotonic() - since > _UNSEEN_SECONDS
 

@@ -121,7 +121,6 @@ class TokenBucket:
     def limit(self, *, qps: float, burst: float) -> None:
         self._fill()
         self._qps, self._burst = qps, burst
-        self._tokens = min(self._tokens, self._burst)
 
     def _fill(self) -> None:
         now = self._clock.monotonic()

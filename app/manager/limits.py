@@ -408,7 +408,7 @@ def within_descriptors(limits: Limits) -> Limits:
     """Return the limits with connections capped by the process's file descriptor limit, which is raised if possible."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = limits.connections + OTHER_DESCRIPTORS
-    if soft != resource.RLIM_INFINITY and soft < wanted:
+    if soft != resource.RLIM_INFINITY:
         more = wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)
         if more > soft:
             resource.setrlimit(resource.RLIMIT_NOFILE, (more, hard))

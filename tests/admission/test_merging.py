@@ -25,13 +25,15 @@ def test_one_webhook_validates_writes_and_deletions_of_a_cloneset() -> None:
 def test_handlers_of_one_webhook_keep_their_own_rules() -> None:
     one = dataclasses.replace(webhook("x", POD_CREATE), permissions=(PolicyRule(("get",), ("",), ("pods",)),))
     two = dataclasses.replace(webhook("x", POD_DELETE, EVICTION), match_conditions=(MatchCondition("c", "true"),))
+    two = dataclasses.replace(two, permissions=(PolicyRule(("list",), ("",), ("pods",)),))
     given = [Handler(one, lambda _: Allowed(("one",))), Handler(two, lambda _: Denied("two"), lambda _: True)]
     (found,) = merged_handlers(given)
     assert found.webhook.rules == (
         dataclasses.replace(POD_CREATE, operations=(Operation.CREATE, Operation.DELETE)),
         EVICTION,
     )
-    assert (found.webhook.permissions, found.webhook.match_conditions) == (one.permissions, two.match_conditions)
+    assert found.webhook.permissions == (*one.permissions, *two.permissions)
+    assert found.webhook.match_conditions == two.match_conditions
     assert found.webhook.summary == "test; test"
     route = build_registry([found], on).routes["/validate-pod"]
     assert route.handler_for(review("pod-create")) is found

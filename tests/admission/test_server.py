@@ -48,7 +48,7 @@ def service(
         name="mpod.kb.io",
         path="/mutate-pod",
         mutating=True,
-        rules=(Rule((Operation.CREATE,), ("",), ("v1",), ("pods",)),),
+        rules=(Rule((Operation.CREATE, Operation.DELETE), ("",), ("v1",), ("pods",)),),
         summary="test",
         timeout_seconds=timeout_seconds,
         failure_policy=failure_policy,
@@ -98,6 +98,11 @@ async def test_a_refusal_has_message_reason_and_code_and_is_logged(caplog: pytes
     answer = await ask(service(lambda _: Denied("not today", code=403, reason="Forbidden")))
     assert answer["response"]["status"] == {"metadata": {}, "message": "not today", "reason": "Forbidden", "code": 403}
     assert "denied CREATE Pod shop/web-0: not today" in caplog.text
+
+
+async def test_a_deletion_of_a_collection_has_no_name_and_no_object() -> None:
+    answer = await ask(service(lambda _: Denied("not all")), review_of("pod-delete", name="", oldObject=None))
+    assert answer["response"]["status"]["message"] == "not all"
 
 
 @pytest.mark.behaviour("MGR-21")

@@ -79,7 +79,11 @@ async def test_http_probes_follow_redirects_and_report_the_response(
         action = HttpGetAction(
             path="/a b?c=d",
             port=port,
-            http_headers=(HttpHeader("Host", "web"), HttpHeader("X", "1"), HttpHeader("Y", "1\r\nZ: 1")),
+            http_headers=(
+                HttpHeader("Host", "web"),
+                HttpHeader("X", "1"),
+                *(HttpHeader("Y", f"1{end}Z: 1") for end in "\r\n"),
+            ),
         )
         outcome = await probe_request(action, "127.0.0.1", 5)
         if not (succeeded or message.startswith("HTTP probe failed")):
@@ -253,6 +257,11 @@ async def test_health_and_metrics_are_served() -> None:
     writer.write(b"nonsense\r\n\r\n")
     assert (await reader.read()).startswith(b"HTTP/1.1 400 ")
     writer.close()
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"GET /healthz HTTP/1.1\r\nX: %b\r\n\r\n" % (b"x" * 10_000))
+    with suppress(ConnectionError):
+        assert await reader.read() == b""
+    writer.close()
     listening.close()
     impatient = await HealthServer(lambda: "", lambda: b"", "text/plain", seconds=0).start("127.0.0.1", 0)
     reader, writer = await asyncio.open_connection(*impatient.sockets[0].getsockname())
@@ -296,9 +305,17 @@ async def test_idle_connections_do_not_delay_the_kubelet() -> None:
 
 @pytest.mark.behaviour("KD-2")
 def test_logging_flags_of_existing_manifests_are_accepted() -> None:
-    given = ["--logtostderr=true", "--log_dir=/x", "--one_output", "-v=4", "--zap-encoder", "json"]
+    given = [
+        "--logtostderr=true",
+        "--log_dir=/x",
+        "--one_output",
+        "-v=4",
+        "--zap-encoder",
+        "json",
+        "--rest-config-burst=7",
+    ]
     options = parser().parse_args(own_flags(given))
-    assert (options.v, options.logging_format) == (4, "json")
+    assert (options.v, options.logging_format, options.rest_config_burst) == (4, "json", 7)
     assert without_effect(options) == ["--log-dir", "--logtostderr", "--one-output"]
     assert without_effect(parser().parse_args([])) == []
 

@@ -244,6 +244,14 @@ async def test_an_oversized_body_is_refused_under_its_uid_and_discarded(length: 
         sending.cancel()
 
 
+async def test_an_oversized_body_is_answered_once_if_more_of_it_has_arrived() -> None:
+    async with port(tls=False, body_bytes=10) as one:
+        caller = await one.connect()
+        await caller.send(b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n" + b"".join(chunks(20, 3)))
+        assert (await caller.answer())[0] == 200
+        assert one.connections.refused == {"body_bytes": 1}
+
+
 async def test_a_conversion_of_100_mebibytes_is_refused_and_discarded() -> None:
     app = reviews()
     async with port(app, bodies=app.body_limits) as one:
@@ -316,6 +324,24 @@ async def test_bodies_of_all_connections_share_one_limit() -> None:
         small = await one.connect()
         await small.send(post(b"x" * 5000))
         assert await small.answer() == (200, b"5000")
+
+
+async def test_a_request_being_answered_is_not_dropped_for_another() -> None:
+    begun, release = asyncio.Event(), asyncio.Event()
+
+    async def holding(scope: Any, receive: Any, send: Any) -> None:
+        begun.set()
+        await release.wait()
+        await echo(scope, receive, send)
+
+    async with port(holding, held_bytes=1000) as one:
+        first, second = await one.connect(), await one.connect()
+        await first.send(post(b"x" * 800))
+        await begun.wait()
+        await second.send(post(b"x" * 300))
+        assert (await second.answer())[0] == 503
+        release.set()
+        assert await first.answer() == (200, b"800")
 
 
 @pytest.mark.parametrize("tls", [False, True])
@@ -408,6 +434,19 @@ async def test_unfinished_handshakes_do_not_block_other_callers() -> None:
 
 
 STRANGE = "127.0.0.2"
+
+
+@pytest.mark.behaviour("MGR-154")
+async def test_handshakes_of_unknown_callers_are_ended_before_those_of_known_callers() -> None:
+    async with port(callers=KnownCallers(), connections=10) as one:
+        with contextlib.ExitStack() as mute:
+            known = mute.enter_context(socket.create_connection(one.address))
+            known.setblocking(False)
+            for _ in range(30):
+                mute.enter_context(socket.create_connection(one.address, source_address=(STRANGE, 0)))
+            await one.until(lambda: one.connections.refused.get("handshakes", 0) >= 20)
+            with pytest.raises(BlockingIOError):
+                known.recv(1)
 
 
 @pytest.mark.behaviour("MGR-154")
@@ -566,6 +605,9 @@ async def test_shutdown_answers_running_requests() -> None:
         assert await caller.closed()
 
 
+ORGANIZATION = "system:masters"
+
+
 class ClientCertificate:
     def __init__(self, name: str) -> None:
         now = datetime.now(UTC)
@@ -577,7 +619,8 @@ class ClientCertificate:
 
 
 def _named(name: str, key: Any, issuer: str, signer: Any, now: datetime, *, ca: bool) -> x509.Certificate:
-    subject, by = (x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)]) for text in (name, issuer))
+    organization = x509.NameAttribute(NameOID.ORGANIZATION_NAME, ORGANIZATION)
+    subject, by = (x509.Name([organization, x509.NameAttribute(NameOID.COMMON_NAME, text)]) for text in (name, issuer))
     builder = x509.CertificateBuilder(by, subject, key.public_key(), x509.random_serial_number())
     builder = builder.not_valid_before(now - timedelta(days=1)).not_valid_after(now + timedelta(days=1))
     builder = builder.add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
@@ -596,6 +639,7 @@ STRANGER = ClientCertificate("kube-apiserver")
         (CLIENT, frozenset(), 200),
         (CLIENT, frozenset({"other", "kube-apiserver"}), 200),
         (CLIENT, frozenset({"other"}), 403),
+        (CLIENT, frozenset({ORGANIZATION}), 403),
         (None, frozenset(), 403),
         (None, None, 200),
     ],

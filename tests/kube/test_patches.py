@@ -173,6 +173,18 @@ A, B, C = ({"name": name, "image": f"{name}:1"} for name in "abc")
         pytest.param(containers(A, B), containers({"name": "a", "$patch": "delete"}), containers(B), id="delete-item"),
         pytest.param(containers(A, B), containers({"$patch": "replace"}, C), containers(C), id="replace-list"),
         pytest.param(
+            containers({**A, "tty": True}, B),
+            containers({**A, "$patch": "replace"}),
+            containers(A, B),
+            id="replace-item",
+        ),
+        pytest.param(
+            containers(A),
+            containers({**B, "env": [{"name": "X", "$patch": "delete"}, {"name": "Y"}]}),
+            containers({**B, "env": [{"name": "Y"}]}, A),
+            id="delete-in-new-item",
+        ),
+        pytest.param(
             containers(A, B),
             {"spec": {"$setElementOrder/containers": [{"name": "b"}, {"name": "a"}]}},
             containers(B, A),

@@ -38,6 +38,7 @@ def test_all_matching_selectors_are_found(selector: Mapping[str, object], labels
 def test_a_selector_with_many_values_is_stored_once() -> None:
     many = {"key": "app", "operator": "In", "values": [f"v{index}" for index in range(MAX_VALUES + 1)]}
     assert selector_keys("shop", compile_selector({"matchExpressions": [many]})) == ("shop/app",)
+    assert "shop/app" in label_keys("shop", {"app": "v1"})
 
 
 @pytest.mark.parametrize(

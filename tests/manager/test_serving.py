@@ -102,6 +102,8 @@ async def test_a_restarted_process_keeps_its_replica_ready() -> None:
     assert await readiness.fault() == ""
     replica.states["webhook-0"].write(State(pid=6, missing={"caches": "not filled yet"}))
     assert await readiness.fault() == "webhook-0: caches: not filled yet"
+    replica.states["webhook-1"].write(State(pid=4, stopping=True))
+    assert readiness.lines()[1].startswith("[-]webhook-1 not ready")
 
 
 @pytest.mark.behaviour("MGR-20")

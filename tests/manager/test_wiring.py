@@ -97,7 +97,8 @@ async def test_reviews_of_one_namespace_leave_others_their_share_of_the_lookups(
 
 
 @pytest.mark.parametrize(
-    "path", ["imagepulljobs/x", "namespaces/shop/imagepulljobs", "namespaces/shop/imagepulljobs/x"]
+    "path",
+    ["imagepulljobs/x", "imagepulljobs/x/status", "namespaces/shop/imagepulljobs", "namespaces/shop/imagepulljobs/x"],
 )
 async def test_a_reconcile_waits_for_a_disabled_kind(path: str) -> None:
     async def reconcile(_: ObjectKey) -> None:

@@ -128,7 +128,10 @@ POD = st.fixed_dictionaries(
     {},
     optional={
         "metadata": st.none()
-        | st.fixed_dictionaries({}, optional={"annotations": st.none() | st.dictionaries(NAMES, st.text(max_size=2))}),
+        | st.fixed_dictionaries(
+            {},
+            optional={"annotations": st.none() | st.dictionaries(NAMES, st.text(max_size=2)), "managedFields": ITEMS},
+        ),
         "spec": st.none()
         | st.fixed_dictionaries(
             {}, optional=dict.fromkeys(("containers", "initContainers", "volumes", "imagePullSecrets"), ITEMS)
@@ -145,6 +148,7 @@ CHANGE = st.one_of(
     st.tuples(st.just("secrets"), st.lists(ITEM, max_size=3)),
     st.tuples(st.just("gate"), NAMES),
     st.tuples(st.just("name"), NAMES),
+    st.tuples(st.just("managed")),
 )
 
 
@@ -166,6 +170,8 @@ def change(draft: PodDraft, step: tuple[Any, ...]) -> None:
             draft.add_readiness_gate(name, "r")
         case ("name", name):
             draft.set_name(name, "r")
+        case ("managed",):
+            draft.remove_managed_fields("r")
 
 
 @pytest.mark.behaviour("PW-30")
@@ -181,6 +187,7 @@ def test_the_patch_matches_the_draft_and_the_original_is_unchanged(pod: Json, ch
     metadata, spec = result.get("metadata") or {}, result.get("spec") or {}
     assert draft.name == (metadata.get("name") or "")
     assert dict(draft.annotations) == (metadata.get("annotations") or {})
+    assert ("managedFields" in draft.metadata) is ("managedFields" in metadata)
     for shown, field in (
         (draft.containers, "containers"),
         (draft.init_containers, "initContainers"),

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.features.daemonset.plan.new_pods import daemon_tolerations
+from app.kube.fielderrors import Path
 from app.kube.objects import Node, NodeCondition, NodeSpec, NodeStatus, ObjectMeta, Pod, Taint, decode_pod
-from app.pods.node_fit import placement_of
+from app.pods.node_fit import MAX_RULES, placement_errors, placement_of
 from app.sandbox.filters import suits
 from app.sandbox.objects import Node as SandboxNode
 from app.sandbox.objects import PodSpec as SandboxPodSpec
@@ -162,6 +163,17 @@ JSON = st.recursive(
 @given(st.dictionaries(st.sampled_from(["affinity", "tolerations", "nodeSelector", "nodeName"]), JSON))
 def test_any_spec_can_be_read(spec: dict[str, Any]) -> None:
     placement_of(daemon(**spec)).eligibility(node("mine:NoSchedule"))
+
+
+@pytest.mark.parametrize("field", ["tolerations", "nodeSelectorTerms"])
+def test_constraints_that_take_long_to_compare_with_every_node_are_errors(field: str) -> None:
+    def errors(count: int) -> list[str]:
+        many = affinity(*[expression("a", "Exists")] * count)
+        spec = {"tolerations": [{}] * count} if field == "tolerations" else {"affinity": many}
+        return [error.field for error in placement_errors(spec, Path("spec"))]
+
+    assert errors(MAX_RULES) == []
+    assert [one.endswith(field) for one in errors(MAX_RULES + 1)] == [True]
 
 
 @pytest.mark.behaviour("DS-17")

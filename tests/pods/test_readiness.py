@@ -48,6 +48,8 @@ READY = (condition("ContainersReady", "True"), condition("Ready", "True"))
     pytest.param(pod(gates=("InPlaceUpdateReady",)), True, id="the gate of in-place updates"),
     pytest.param(pod(gates=("InPlaceUpdateReady",), annotations={"apps.kruise.io/inplace-update-state": "{}"}), False,
      id="updated in place before"),
+    pytest.param(pod(gates=("InPlaceUpdateReady",), annotations={"apps.kruise.io/inplace-update-grace": "{}"}), False,
+     id="about to be updated in place"),
     pytest.param(pod(condition("KruisePodReady", "True")), False, id="condition is there"),
     pytest.param(pod(condition("KruisePodReady", "False", HELD)), False, id="held by a key"),
     pytest.param(pod(deletionTimestamp="2026-11-21T03:10:17Z"), False, id="terminating"),

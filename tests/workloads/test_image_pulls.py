@@ -71,16 +71,18 @@ async def test_jobs_exist_before_the_first_pod_changes_and_end_with_the_rollout(
     assert (await labels_of_update_revision(cluster))[CREATED] == "true"
     expected = [f"created ImagePullJob {job['metadata']['name']} for image: nginx:2"]
     assert await cluster.events("CreatedImagePullJob") == expected
+    theirs = {"apiVersion": "apps.kruise.io/v1beta1", "kind": "ImagePullJob", "metadata": {"name": "theirs"}}
+    await cluster.user.create(IMAGE_PULL_JOBS, {**theirs, "spec": job["spec"]}, NAMESPACE)
     order = [line for line in cluster.sent.requests if "imagepulljobs" in line or line.startswith("PATCH /api/v1")]
     changes = [line for line in order if not line.endswith("/status")]
     assert "imagepulljobs" in changes[0]
     await cluster.patch({"spec": {"updateStrategy": {"rollingUpdate": {"partition": 0}}}})
     await cluster.settled(updatedReadyReplicas=4)
 
-    async def no_jobs() -> bool:
-        return not await jobs(cluster)
+    async def only_theirs() -> bool:
+        return [one["metadata"]["name"] for one in await jobs(cluster)] == ["theirs"]
 
-    await cluster.until(no_jobs, "the jobs are deleted")
+    await cluster.until(only_theirs, "the CloneSet's job is deleted")
     assert len(asked(cluster)) == 3  # one creation, one list, one deletion
 
 

@@ -8,14 +8,15 @@ from collections.abc import Sequence
 import pytest
 
 from app.features.broadcastjob.reconcile import BroadcastJobReconciler, Caches
+from app.features.broadcastjob.types import BroadcastJob
 from app.kube.client import Client
 from app.kube.controller import Result
 from app.kube.errors import Conflict, KubeError, RequestInfo, Status
 from app.kube.events import EventRecorder
 from app.kube.expectations import ScaleAction
 from app.kube.resources import ObjectKey
-from app.kube.store import Store
-from app.workloads.jobs import write_each
+from app.kube.store import Change, Store
+from app.workloads.jobs import JobState, write_each
 from app.workloads.state import MAX_CONCURRENT_WRITES as MOST
 from tests.kit.virtualtime import VirtualClock, run
 from tests.kube.fakes import MemoryServer
@@ -98,5 +99,34 @@ def test_a_job_is_reconciled_again_once_the_cache_had_enough_time() -> None:
         jobs.expected.expect(key, ScaleAction.CREATE, "node-a")
         assert jobs.again(key) == Result(requeue_after=300.0)
         assert jobs.again(key, left=5.0) == Result(requeue_after=5.0)
+
+    run(main())
+
+
+@pytest.mark.behaviour("CS-50", "CS-52")
+def test_a_recreated_job_waits_for_nothing_of_its_predecessor(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        store: Store[BroadcastJob] = Store()
+        client, key = Client(MemoryServer(), VirtualClock()), ObjectKey("default", "job")
+        jobs = BroadcastJobReconciler(client, Caches(store, Store(), Store()), EventRecorder(client, "test"))
+        states: list[JobState] = []
+
+        async def reconcile(_key: ObjectKey, _job: BroadcastJob, state: JobState) -> None:
+            states.append(state)
+            jobs.expected.expect(key, ScaleAction.CREATE, "node-a")
+
+        monkeypatch.setattr(jobs, "reconcile", reconcile)
+        for uid in ("first", "second"):  # deleted and recreated between two reconciles
+            metadata = {"name": key.name, "namespace": key.namespace, "uid": uid, "resourceVersion": uid}
+            store.put(job := BroadcastJob.model_validate({"metadata": metadata, "spec": {"template": {}}}))
+            assert await jobs(key) is None
+            assert await jobs(key) is not None
+        assert states[0] is not states[1]
+        await client.clock.sleep(60)
+        assert jobs.coalesce_delay(Change(job, job), key) < 0
+        store.remove(key)
+        assert list(jobs.keys_for_job(Change(job, None))) == [key]
+        assert await jobs(key) is None
+        assert jobs.expected.unsatisfied(key) is None
 
     run(main())

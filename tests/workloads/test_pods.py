@@ -9,7 +9,7 @@ import pytest
 from app.features.cloneset.plan.settings import Settings
 from app.kube.objects import Pod
 from app.pods.lifecycle import Hook, Lifecycle
-from app.workloads.pods import pod_facts
+from app.workloads.pods import gets_initial_conditions, pod_facts
 from app.workloads.steps import refresh_pod
 from tests.kit import objects
 
@@ -63,6 +63,15 @@ def test_facts_of_a_pod_are_computed(
     if seconds == 30:
         assert inf > facts.available_after >= NOW.timestamp()
         assert facts.available(NOW.timestamp() + 0.1)
+
+
+@pytest.mark.behaviour("CS-135", "PM-74")
+def test_a_new_pod_without_a_pre_normal_hook_becomes_normal_with_its_first_conditions() -> None:
+    new = made(state="PreparingNormal", in_place="")
+    assert gets_initial_conditions(new, None)
+    assert not gets_initial_conditions(new, Lifecycle(pre_normal=Hook(labels={"hold": "true"})))
+    found = [pod_facts(one, Settings()) for one in (new, made(state="PreparingNormal"), made(in_place=""))]
+    assert [one.awaits_initial_conditions for one in found] == [True, False, False]
 
 
 @pytest.mark.behaviour("CS-83", "PM-103")

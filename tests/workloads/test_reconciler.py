@@ -11,8 +11,10 @@ import pytest
 from app.features.cloneset.reconcile import CloneSetReconciler
 from app.features.cloneset.writes import Observed
 from app.kube.controller import Result
+from app.kube.errors import Conflict, RequestInfo, Status, TransportError
 from app.kube.store import Change
-from app.workloads.state import Outcome
+from app.workloads.reconciler import result_of
+from app.workloads.state import CONFLICT_DELAY, Outcome
 from tests.features.cloneset.test_watches import KEY, claim_of, filled, pod_of
 from tests.kube.fakes import virtual
 
@@ -120,6 +122,21 @@ async def test_an_expected_version_is_dropped_only_if_the_api_server_has_none_ne
     await shell.clock.sleep(61)
     await shell.reconcile("hooked", "moving")
     assert (expected.versions.unsatisfied(pod.metadata) is None) is dropped
+
+
+@pytest.mark.behaviour("CS-65")
+def test_the_next_reconcile_is_due_at_the_earliest_time() -> None:
+    sent = RequestInfo("PATCH", "/x")
+    waiting, conflict = Outcome(requeue_after=[5.0, 0.0]), Outcome(error=Conflict(sent, Status(code=409)))
+    assert result_of([waiting, Outcome()], [9.0, -1.0], retry=False) == Result(requeue_after=5.0)
+    assert result_of([waiting, conflict], [9.0], retry=False) == Result(requeue_after=CONFLICT_DELAY)
+    assert result_of([Outcome()], [0.0], retry=False) is None
+    refused = TransportError(sent, "no response")
+    for held, expected in ((0.0, 0.0), (3.0, 3.0), (60.0, 5.0)):
+        refused.retry_in = held
+        with pytest.raises(TransportError):
+            result_of([Outcome(error=refused), waiting], [0.0], retry=True)
+        assert refused.retry_in == expected
 
 
 # ---- adopting

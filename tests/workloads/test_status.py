@@ -18,3 +18,5 @@ def test_a_changed_reason_is_not_a_transition(reason: str, moves: bool) -> None:
     (after,) = with_condition(before, Condition("Progressing", "True", reason, "paused"), NOW)
     assert (after["lastUpdateTime"] != before[0]["lastUpdateTime"]) is moves
     assert after["lastTransitionTime"] == before[0]["lastTransitionTime"]
+    (after,) = with_condition(before, Condition("Progressing", "False", reason, "paused"), NOW)
+    assert after["lastTransitionTime"] == after["lastUpdateTime"] != before[0]["lastTransitionTime"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,14 +12,14 @@ import pytest
 from msgspec import Raw
 
 from app.features.cloneset.plan.settings import Gates, resolve_spec
-from app.kube.errors import RequestInfo, ServerError, TransportError
+from app.kube.errors import KubeError, RequestInfo, ServerError, TransportError
 from app.kube.objects import ControllerRevision, ObjectMeta, OwnerReference, Pod
 from app.pods.disruption_budget import Disruption, Verdict
 from app.pods.revisions import revision_of
 from app.workloads.state import Metrics, Outcome, PodHeldError, gather_results, outcome_of
 from app.workloads.steps import Step, StepKind, UpdatePlan
 from app.workloads.updater import Updater
-from tests.features.cloneset.test_watches import filled, pod_of
+from tests.features.cloneset.test_watches import claim_of, filled, pod_of
 from tests.kube.fakes import virtual
 
 PODS = "/api/v1/namespaces/moving/pods/"
@@ -91,6 +92,25 @@ async def test_a_write_without_response_does_not_concern_another_pod_of_that_nam
     with pytest.raises(ServerError):
         await shell.reconciler.writer.mark_for_deletion("owner", pod)
     assert not shell.reconciler.writer.expectations.written
+
+
+@pytest.mark.behaviour("CS-52", "CS-105")
+@pytest.mark.parametrize("refusal", [None, (404, "NotFound"), (409, "Conflict"), (403, "Forbidden")])
+@virtual
+async def test_a_write_of_a_claim_is_expected_in_the_cache_unless_it_failed(refusal: tuple[int, str] | None) -> None:
+    shell, found = filled()
+    writer, owner, claim = shell.reconciler.writer, shell.caches.workloads.list()[0], claim_of(found, "aaaaa")
+    path = "/api/v1/namespaces/moving/persistentvolumeclaims"
+    if refusal is not None:
+        shell.server.answer |= dict.fromkeys((path, f"{path}/{claim.metadata.name}"), refusal)
+    for write in (
+        writer.create_claim(owner, {"metadata": {"name": claim.metadata.name}}),
+        writer.delete_claim(owner, claim),
+    ):
+        with suppress(KubeError):
+            await write
+        assert (writer.expectations.scale.unsatisfied(owner.metadata.uid) is None) is (refusal is not None)
+        writer.expectations.forget(owner.metadata.uid)
 
 
 # ---- revisions

@@ -228,6 +228,9 @@ def test_a_new_update_keeps_pending_parts_of_an_unfinished_batch() -> None:
     done = restarted(raw, "main")
     state = state_of(patched(done, start(pod(done), spec, later(5), labels=MARK).patch))
     assert state["lastContainerStatuses"] == {"side": {"imageID": "id-of-nginx:1"}}
+    unreported = {**raw, "status": {**raw["status"], "containerStatuses": []}}
+    state = state_of(patched(unreported, start(pod(unreported), spec, later(5), labels=MARK).patch))
+    assert state["lastContainerStatuses"] == {"main": {"imageID": "id-of-nginx:1"}, "side": {}}
 
 
 @pytest.mark.behaviour("PM-56", "PM-57a")
