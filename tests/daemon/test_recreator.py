@@ -360,12 +360,13 @@ async def test_hooks_count_toward_the_grace_period(
 async def test_a_hook_is_that_of_the_container_and_sent_to_its_own_pod(watched: bool) -> None:
     network, own = Listening(), []
     async with node_with_agent(network=network, features=Features(pods=watched)) as (one, _):
-        for name in ("forged", "recorded", "replaced"):
+        for name in ("forged", "recorded", "replaced", "gone"):
             pod = await one.pod({"name": "app"}, name=name)
             own.append(one.newest(pod["metadata"]["uid"], "app"))
             own[-1].annotations[PORTS] = '[{"name": "http", "containerPort": 80}]'
-            if name == "replaced":
+            if name in ("replaced", "gone"):
                 await one.client.delete(PODS, name, NAMESPACE, grace_period_seconds=0)
+            if name == "replaced":
                 await one.pod({"name": "app"}, name=name)
             said = {"preStop": {"httpGet": {"host": "169.254.169.254", "path": "/latest/meta-data", "port": 80}}}
             hooks = {"app": {"preStop": {"httpGet": {"port": "http"}}}} if name != "forged" else {}
