@@ -307,6 +307,7 @@ class SecretReader:
             logger.warning(
                 "Secret %s/%s: %s; the previous certificate stays in use", self._namespace, self._name, fault
             )
+            self._waiting = None
             return self._held.current
         if self._held is None or self._may_replace(self._held, stored):
             self._held, self._waiting = stored, None

@@ -244,10 +244,13 @@ async def test_a_reader_keeps_serving_while_the_secret_is_broken(damaged: dict[s
         Client(api, clock), clock, namespace="kruise-system", name="kruise-webhook-certs", hosts=(HOST,)
     )
     first = await reader.ensure()
-    if damaged is None:
-        del api.objects[PATH]
-    else:
-        api.objects[PATH] = secret(damaged)
+
+    def damage() -> None:
+        api.objects.pop(PATH)
+        if damaged is not None:
+            api.objects[PATH] = secret(damaged)
+
+    damage()
     assert await reader.ensure() == first
     second = issue((HOST,), clock.now()).without_ca_key
     api.objects[PATH] = secret(second.secret_data())
@@ -255,6 +258,12 @@ async def test_a_reader_keeps_serving_while_the_secret_is_broken(damaged: dict[s
     assert reader.next_step_in is not None
     await clock.sleep(reader.next_step_in)
     assert await reader.ensure() == second
+    # Damaged again while the next set was waiting: nothing is due, so the Secret is not read in a tight loop.
+    api.objects[PATH] = secret(issue((HOST,), clock.now()).without_ca_key.secret_data())
+    assert await reader.ensure() == second
+    damage()
+    assert await reader.ensure() == second
+    assert reader.next_step_in is None
 
 
 @pytest.mark.behaviour("MGR-146")

@@ -91,13 +91,17 @@ def gone(pid: int) -> bool:
     return False
 
 
-def test_a_killed_process_is_restarted_while_the_other_continues(tmp_path: Path) -> None:
+@pytest.mark.parametrize("both", [False, True])
+def test_a_killed_process_is_restarted_while_the_other_continues(tmp_path: Path, both: bool) -> None:
     with supervised(tmp_path) as supervisor:
         until(lambda: started(tmp_path), "both run")
-        os.kill(pids(tmp_path, "one")[0], signal.SIGKILL)
+        for name in ("one", "two")[: 1 + both]:
+            os.kill(pids(tmp_path, name)[0], signal.SIGKILL)
         until(lambda: len(pids(tmp_path, "one")) == 2, "it is started again")
-        assert len(pids(tmp_path, "two")) == 1
-        assert not gone(pids(tmp_path, "two")[0])
+        if both:
+            until(lambda: len(pids(tmp_path, "two")) == 2, "so is the other")
+        assert len(pids(tmp_path, "two")) == 1 + both
+        assert not gone(pids(tmp_path, "two")[-1])
         supervisor.terminate()
         output, _ = supervisor.communicate(timeout=120)
     assert supervisor.returncode == 0

@@ -11,11 +11,11 @@ import pytest
 from app.features.cloneset.reconcile import CloneSetReconciler
 from app.features.cloneset.writes import Observed
 from app.kube.controller import Result
-from app.kube.errors import Conflict, RequestInfo, Status, TransportError
+from app.kube.errors import Conflict, Forbidden, RequestInfo, Status, TransportError
 from app.kube.store import Change
 from app.workloads.reconciler import result_of
-from app.workloads.state import CONFLICT_DELAY, Outcome
-from tests.features.cloneset.test_watches import KEY, claim_of, filled, pod_of
+from app.workloads.state import CONFLICT_DELAY, CREATION_BACKOFF, Outcome
+from tests.features.cloneset.test_watches import KEY, changed, claim_of, filled, pod_of
 from tests.kube.fakes import virtual
 
 
@@ -137,6 +137,22 @@ def test_the_next_reconcile_is_due_at_the_earliest_time() -> None:
         with pytest.raises(TransportError):
             result_of([Outcome(error=refused), waiting], [0.0], retry=True)
         assert refused.retry_in == expected
+
+
+@pytest.mark.behaviour("CS-65")
+@virtual
+async def test_events_do_not_repeat_a_refused_creation_before_its_back_off_ends() -> None:
+    shell, found = filled()
+    shell.show(changed(found, replicas=5))
+    shell.server.refuse = lambda asked: asked.method == "POST" and asked.path.endswith("/pods")
+    for attempt in range(3):
+        with pytest.raises(Forbidden) as refused:
+            await shell.reconcile("hooked", "moving")
+        assert refused.value.retry_in == pytest.approx(CREATION_BACKOFF * 2**attempt)
+        waits = await shell.reconcile("hooked", "moving")
+        assert waits == Result(requeue_after=refused.value.retry_in)
+        assert [path[-5:] for method, path in shell.writes if method == "POST"].count("/pods") == attempt + 1
+        await shell.clock.sleep(waits.requeue_after)
 
 
 # ---- adopting
