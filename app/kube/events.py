@@ -154,7 +154,8 @@ class EventCorrelator:
             allowance = _Allowance(float(SPAM_BURST), now)
             self._allowances.put(key, allowance)
         refill = (now - allowance.at).total_seconds() * SPAM_QPS
-        allowance.tokens = min(float(SPAM_BURST), allowance.tokens + refill)
+        # The clock may have been set back.
+        allowance.tokens = min(float(SPAM_BURST), allowance.tokens + max(0.0, refill))
         allowance.at = now
         if allowance.tokens < 1:
             return False
