@@ -219,7 +219,7 @@ def _step(given: Json, source: Version, target: Version, notes: list[Group]) -> 
     canonical = source.canonical or (lambda obj: obj)
     original = canonical(given)
     if notes:
-        # Notes may change values shared with the input.
+        # Restoring notes may modify values shared with the input, so copy them.
         restored, items = json_copy(converted), _Items()
         for group in notes:
             _restore(restored, group, items)

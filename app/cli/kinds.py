@@ -79,7 +79,7 @@ def _first(meant: Callable[[Mapping[str, Any]], bool]) -> Commands | None:
 
 
 def _at(place: str) -> Any:
-    """Import ``module:NAME``: commands, a verb, or the feature that defines them."""
+    """Import ``module:NAME``: the commands, the verb, or the feature that defines it."""
     module, _, name = place.partition(":")
     return getattr(import_module(module), name)
 

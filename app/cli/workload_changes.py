@@ -180,7 +180,7 @@ async def scaled_in(
         raise CommandError(f"{called}: {commands.no_scale_in}")
     asked = [pod for word in pods for pod in word.split(",") if pod]
     if not asked:
-        raise WrongCommandError("--pods: expected names of Pods, separated by commas")
+        raise WrongCommandError("--pods: expected comma-separated Pod names")
     if len(set(asked)) < len(asked):
         raise WrongCommandError("--pods: a Pod is named twice")
     stored = await read(client, commands, namespace, name)

@@ -268,5 +268,5 @@ def read_file(path: Path) -> bytes | None:
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return None
     if len(content) > MAX_FILE_BYTES:
-        raise CredentialsError(f"holds more than {MAX_FILE_BYTES} bytes")
+        raise CredentialsError(f"larger than {MAX_FILE_BYTES} bytes")
     return content

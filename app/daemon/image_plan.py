@@ -23,8 +23,8 @@ TIMEOUT_SECONDS: Final = 600
 BACKOFF_LIMIT: Final = 3
 LONGEST_PAUSE: Final = 30.0
 NO_TIME_LEFT: Final = "pulling exceeds the activeDeadlineSeconds"
-#: Maximum number of characters of a message in a status, and of its bytes as stored: the controllers reckon with 1,536
-#: bytes per tag, so that the messages of one namespace's registry leave room for the pulls of others.
+#: Maximum length of a message in a status, in characters and in bytes as stored. The controllers budget 1,536 bytes per
+#: tag: long errors from one namespace's registry must not take the space that others need.
 MAX_MESSAGE: Final = 1024
 MAX_MESSAGE_BYTES: Final = 1088
 

@@ -86,7 +86,7 @@ class Recreator:
         request = change.object
         if change.new is None:
             self._written.pop(key_of(request), None)
-        # When a request ends, the next one of the Pod can start.
+        # Once a request completes, the next one for the same Pod can start.
         return (ObjectKey(request.metadata.namespace, request.spec.pod_name),)
 
     async def _reconcile(self, key: ObjectKey) -> Result | None:

@@ -65,7 +65,7 @@ async def write_status(
     present: KnownStatus,
     difference: Callable[[Status], Status],
 ) -> KnownStatus | None:
-    """Write the difference from the current status as a merge patch; after a conflict, retry with the new status.
+    """Patch the status with what ``difference`` returns for the current one. On conflict, read it again and retry.
 
     Returns what was written; None if nothing differs, or if ``owner`` is gone, even if its name is in use again. Raises
     KubeError; ``Conflict`` after several attempts.

@@ -33,7 +33,7 @@ def printable(text: str) -> str:
     """Return the text with its line breaks, tabs and spaces, but other non-printable characters escaped: control
     characters, and those that change the text direction.
 
-    The escapes are JSON's, so that they stay valid inside a JSON string.
+    The escapes use JSON syntax, so they are valid inside a JSON string.
     """
     if all(line.isprintable() for line in text.replace("\t", "").split("\n")):
         return text

@@ -23,7 +23,7 @@ USER_AGENT: Final = "kruise-manager"
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One HTTP request. ``path`` is already escaped; ``query`` is not. ``timeout`` limits the seconds until the whole
+    """One HTTP request. ``path`` is already escaped; ``query`` is not. ``timeout``: maximum seconds until the whole
     response is read."""
 
     method: str

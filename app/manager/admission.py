@@ -50,7 +50,7 @@ class Listeners:
 
 
 class Admission:
-    """The admission part. Readiness depends on the processes named by ``webhook_processes`` and ``reconciler``."""
+    """The part that serves reviews. Its readiness depends on ``webhook_processes`` and ``reconciler``."""
 
     def __init__(
         self, process: Process, listeners: Listeners, webhook_processes: tuple[str, ...], reconciler: str

@@ -167,7 +167,7 @@ def _flags() -> tuple[Flag, ...]:
 
 
 def _openkruise() -> tuple[Flag, ...]:
-    """The other flags of OpenKruise. All values are validated; a flag has an effect if a feature uses it."""
+    """OpenKruise's other flags. All values are validated, even of flags that no feature uses."""
     return (
         Flag("cloneset-scaling-exclude-preparing-delete", False, parse_bool, "do not count Pods in PreparingDelete"),
         Flag("protection-log-path", "/log", str, "folder of protection.log, which records denied deletions"),

@@ -22,7 +22,7 @@ COMMANDS_FILE: Final = "commands.json"
 
 
 def gathered_commands() -> dict[str, Any]:
-    """Return the names of each kind and where its commands are defined, and each verb with its help.
+    """Return each kind's names and the location of its commands, and each verb's help text and location.
 
     Commands defined in a feature's ``commands.py`` are located there, so that using them does not import the feature.
     """

@@ -90,7 +90,7 @@ class KnownCallers:
         return now - self.asked_at < KNOWN_SECONDS
 
     def posted(self, stranger: str) -> None:
-        """Record a review or conversion from a stranger's address, or from a known caller if the address is empty.
+        """Record a review or conversion. ``stranger``: the caller's address, or empty for a known caller.
         Requests for ``/healthz`` do not count: our self-check sends them over loopback, in every cluster."""
         if stranger:
             self._strange, self._latest = self._strange + 1, stranger

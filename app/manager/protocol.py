@@ -45,7 +45,7 @@ class Body:
             self.last = b""
 
     def beginning(self, size: int) -> bytes:
-        """Return up to ``size`` bytes from the beginning, from the first part only."""
+        """Return the first ``size`` bytes, or the whole first part if that is shorter."""
         return bytes((self.parts[0] if self.parts else self.last)[:size])
 
 

@@ -394,7 +394,7 @@ def gate_roles(gate: str, rules: Collection[PolicyRule], namespace: str) -> list
 
 
 def optional_role(name: str, rules: Iterable[PolicyRule], namespace: str) -> list[dict[str, Any]]:
-    """Return an optional role with a cluster-wide binding. Users may bind it in single namespaces instead."""
+    """Return an optional role with a cluster-wide binding. Users may bind it per namespace instead."""
     subject = {"kind": "ServiceAccount", "name": SERVICE_ACCOUNT, "namespace": namespace}
     role = f"kruise-manager-{name}-role"
     return [

@@ -321,7 +321,7 @@ class Replica:
 
     @property
     def was_ready(self) -> bool:
-        """Whether the whole replica has been ready once."""
+        """Whether the replica has been ready at least once."""
         return self._flags[0] == 1
 
     def latch_ready(self) -> None:

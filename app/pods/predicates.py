@@ -56,7 +56,7 @@ def ready_since(pod: Pod) -> datetime | None:
 
 
 def available_after(pod: Pod, min_ready_seconds: int) -> float:
-    """Return the POSIX seconds at which a ready Pod becomes available; -inf if at once, inf if unknown. [PM-114]"""
+    """Return the POSIX timestamp at which the Pod becomes available; -inf if immediately, inf if unknown. [PM-114]"""
     if min_ready_seconds <= 0:
         return -inf
     since = ready_since(pod)

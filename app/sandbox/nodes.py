@@ -196,7 +196,7 @@ class Nodes:
                     logger.warning("Node %s: failed to renew the lease, retrying: %s", node.name, error)
 
     async def remove(self) -> None:
-        """Remove the nodes and their Pods. Without the nodes, the Pods would stay terminating forever."""
+        """Force-delete the Pods, which no kubelet would stop any more, then delete the nodes."""
         names = {node.name for node in self._nodes}
         keys = [key_of(pod) for pod in self.pods.list() if pod.spec.node_name in names]
         at_once = asyncio.Semaphore(MAX_CONCURRENT_REMOVALS)

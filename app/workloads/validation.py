@@ -166,7 +166,7 @@ def in_place_only_errors(
         old, new = (Revision("", 0, template_data(one.get("template") or {})) for one in (former, spec))
         wanted = update_spec(old, new, InPlaceOptions(vertical_scaling=True))
         if isinstance(wanted, Blocked):
-            return [forbidden(SPEC, f"{IN_PLACE_ONLY} allows only changes that a running Pod can take: {wanted}")]
+            return [forbidden(SPEC, f"{IN_PLACE_ONLY} allows only changes that can be made in place: {wanted}")]
     return []
 
 

@@ -101,7 +101,7 @@ def test_an_unresponsive_cluster_is_reported_in_one_line_with_exit_code_1(unreac
         ("set image clone/web", "expected KIND NAME CONTAINER=IMAGE, where * means every container"),
         ("set image clone/web main=", "expected KIND NAME CONTAINER=IMAGE, where * means every container"),
         ("set image clone/web a=b a=c", "a container is named twice"),
-        ("scale-in clone/web --pods ,", "--pods: expected names of Pods, separated by commas"),
+        ("scale-in clone/web --pods ,", "--pods: expected comma-separated Pod names"),
         ("scale-in clone/web --pods a,a", "--pods: a Pod is named twice"),
         ("scaledown", "there is no command scaledown here; use: pykruise scale-in KIND NAME --pods NAME,NAME"),
         ("set env clone/web A=b", "there is no command env here; use: kubectl edit"),

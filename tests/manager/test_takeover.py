@@ -134,7 +134,7 @@ def with_unserved(strategy: str = "None") -> Installed:
         (seen(deployment=given("--no-such-flag")), "unknown flag --no-such-flag"),
         (seen(deployment=given("--feature-gates=NoSuchGate=true")), "NoSuchGate"),
         (with_unserved(), "NewKind: 3 objects, not served here"),
-        (with_unserved("Webhook"), "read only in the stored version; delete them, or keep them"),
+        (with_unserved("Webhook"), "readable only in the storage version; delete them, or keep them"),
     ],
 )
 def test_blockers_are_named_and_nothing_is_planned(installed: Installed, blocker: str) -> None:

@@ -131,7 +131,7 @@ def job_uids(node_image: NodeImage) -> list[str]:
 
 BY_JOB: Final = "job"
 T = TypeVar("T", ImageEntry, ImageStatus)
-#: Only weak references: an entry may have hundreds of kilobytes, and is replaced whenever one of its tags changes.
+#: Weak references, because an entry may take hundreds of kilobytes and is replaced when one of its tags changes.
 _in_use: Final[WeakKeyDictionary[Any, ref[Any]]] = WeakKeyDictionary()
 
 _decode: Final = decoder(NodeImage)

@@ -211,7 +211,7 @@ class NodeImageTag(ApiModel):
     pull_policy: TagPullPolicy | None = None
     """Timeout and retries of the pull, and how long the tag stays listed."""
     owner_references: list[ObjectReference] | None = None
-    """Jobs that requested the tag. The tag is removed with the last of them; a tag without references stays."""
+    """Jobs that requested the tag. The tag is removed with the last of these jobs; a tag without references is kept."""
     version: Int64 = 0
     """Incremented each time the tag is requested again."""
     image_pull_policy: str = ""
@@ -284,7 +284,7 @@ class NodeImageStatusEntry(ApiModel):
 
 
 class SyncStatus(ApiModel):
-    """SyncStatus reports the first pull of a new node."""
+    """SyncStatus reports the first image pull on a new node."""
 
     sync_at: Time = ""
     """Time of the first pull."""

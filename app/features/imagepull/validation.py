@@ -123,7 +123,7 @@ def node_image_warnings(spec: Mapping[str, Any], former: Mapping[str, Any] | Non
                 warnings.append(f"{path.child('tags').index(index)}: {quote(reference)} is not an image reference")
             elif found.name != name:
                 warnings.append(
-                    f"{path}: use {quote(found.name)} instead; otherwise nodes that have the image pull it again"
+                    f"{path}: use {quote(found.name)} instead; otherwise nodes pull it again even if they have it"
                 )
                 break
     return warnings

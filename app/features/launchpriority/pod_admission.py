@@ -12,7 +12,7 @@ from app.pods.admission_draft import PodDraft, PodRefusedError
 
 
 class LaunchPriorityStep:
-    """Applies launch priorities to one Pod. random generates the suffix of a generated name. [PW-11 … PW-15]"""
+    """Applies launch priorities to one Pod. ``random`` is used for the suffixes of generated names. [PW-11 … PW-15]"""
 
     order = MutatorOrder.START_ORDER
 

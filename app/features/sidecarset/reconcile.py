@@ -174,7 +174,7 @@ class SidecarSetReconciler:
         return [ObjectKey("", name) for name in concerned if self._caches.sets.get(name) is not None]
 
     def keys_for_namespace(self, change: Change[Namespace]) -> Iterable[ObjectKey]:
-        """Return the sets that select namespaces by label and have Pods in this one, if its labels change. [SS-88]"""
+        """Return the sets with a namespaceSelector and Pods in a namespace whose labels may have changed. [SS-88]"""
         old, new = change.old, change.new
         if old is not None and new is not None and old.metadata.labels == new.metadata.labels:
             return []

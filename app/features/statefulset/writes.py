@@ -60,7 +60,7 @@ class NamedClaimsWriter(Writer):
     """Writer for claims with fixed names. It needs no expectations: creating a claim twice fails with AlreadyExists."""
 
     def is_failed_creation(self, error: KubeError) -> bool:
-        """Return whether to record an event for the error. A taken name is not reported. [AS-123]"""
+        """Return whether to record an event for the error. AlreadyExists is not reported. [AS-123]"""
         return super().is_failed_creation(error) and not isinstance(error, AlreadyExists)
 
     async def delete_pod(self, workload: KubeObject, pod: Pod) -> bool:

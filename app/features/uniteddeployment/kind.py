@@ -96,7 +96,7 @@ def _nest_strategy(obj: dict[str, Any]) -> None:
 
 
 def _clone_set_spec(obj: dict[str, Any]) -> dict[str, Any] | None:
-    """Copy the spec of a CloneSet template in place, because templates are shared with the input, and return it."""
+    """Replace the CloneSet template's spec with a copy, because it is shared with the input, and return the copy."""
     place: Any = obj.get("spec")
     for name in ("template", CLONE_SET, "spec"):
         part = object_at(place, name)
@@ -118,7 +118,7 @@ _COLUMNS: Final = (
     AGE,
 )
 _SCALE: Final = Scale(label_selector=".status.labelSelector")
-#: The status represents the replicas of subsets differently; the spec converts without loss.
+#: Status fields that v1alpha1 represents differently. The spec converts without loss.
 _SUBSETS: Final = (
     *noted("status", "subsetStatuses", ANY_KEY, fields=("replicas", "partition"), count=1000),
     *noted("status", fields=("subsetStatuses",), size=131072, depth=4),

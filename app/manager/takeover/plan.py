@@ -178,7 +178,7 @@ def _judge_kinds(
         elif count:
             text = f"{kind}: {count} objects, not served here: neither reconciled nor validated"
             if (definition["spec"].get("conversion") or {}).get("strategy") == "Webhook":
-                text += ", and could be read only in the stored version"
+                text += ", and readable only in the storage version"
             if leave_unserved:
                 warnings.append(text)
             else:
@@ -394,7 +394,9 @@ def back_plan(seen: Installed) -> Plan:
         facts.append(f"the backup holds DaemonSet {seen.namespace}/{DAEMON} with {agent_image}")
         steps += node_agents.handback(seen, of_agents)
     elif of_agents is not None:
-        warnings.append(f"DaemonSet {seen.namespace}/{DAEMON} or its role was deleted meanwhile and is not restored")
+        warnings.append(
+            f"DaemonSet {seen.namespace}/{DAEMON} or its role has since been deleted and will not be restored"
+        )
     steps += [
         rights(
             [*before["clusterRole"]["rules"], *seen.cluster_role["rules"]], "add OpenKruise's permissions to pykruise's"

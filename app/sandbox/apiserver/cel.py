@@ -195,7 +195,7 @@ def rewritten(source: str) -> str:
 
 
 class _Rewriter:
-    """Rewrites tokens in one pass. Each operand of a selection is read as a chain."""
+    """Rewrites tokens in one pass."""
 
     def __init__(self, tokens: list[str]) -> None:
         self._tokens = tokens

@@ -152,7 +152,7 @@ def _repeats(last: Change, change: Change) -> bool:
 
 
 def _after(managers: Iterable[Manager], change: Change) -> list[Manager]:
-    """Return the entries after an update. Touched fields then belong to its manager, removed fields to no manager."""
+    """Return the entries after an update. Its manager then owns the touched fields; removed fields have no owner."""
     touched = orjson.loads(change.touched)
     gone = set(leaves(orjson.loads(change.gone)))
     paths = gone | set(leaves(touched))

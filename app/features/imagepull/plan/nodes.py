@@ -22,7 +22,7 @@ _ENDED: Final = ("Succeeded", "Failed")
 
 
 class Named(Protocol):
-    """A NodeImage or a Node; both have the same name and labels."""
+    """A NodeImage or a Node: a NodeImage has the name and labels of its Node."""
 
     @property
     def metadata(self) -> ObjectMeta: ...

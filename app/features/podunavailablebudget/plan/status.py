@@ -16,7 +16,7 @@ from app.kube.quantities import scaled
 
 # How many Pods must stay available and how many may be disrupted. [PUB-34 … PUB-37]
 
-#: Replicas of a workload that does not report them. [PUB-34]
+#: Value for a workload that does not report its replicas. [PUB-34]
 UNKNOWN = -1
 
 

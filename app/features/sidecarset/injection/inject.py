@@ -395,7 +395,7 @@ def _resources(
 
 
 def _refuse_clashes(pod: PodDraft, contents: Sequence[PreparedContent]) -> None:
-    """Refuse duplicate container names with a message that names both origins. [SS-117]"""
+    """Refuse duplicate container names; the error names both sources. [SS-117]"""
     if len(contents) > 1:
         brought: dict[str, str] = {}
         for content in contents:

@@ -158,7 +158,7 @@ class PodCounts:
 
     @property
     def down(self) -> int:
-        """Number of Pods not ready because of updates. Pods whose former twin is merely not idle yet do not count."""
+        """Number of Pods not ready because of updates, except those only waiting for a former twin to become idle."""
         return self.number(lambda facts: facts.down)
 
     @property

@@ -56,7 +56,7 @@ class Room(NamedTuple):
     pods: int
     #: Limit from maxUnavailable, for Pods that the update makes unavailable.
     costly: int
-    #: Limit for ready Pods: what maxUnavailable leaves if Pods that other sets are updating are counted too. If
+    #: Limit for ready Pods: maxUnavailable minus all Pods unavailable because of updates, by this set or others. If
     #: negative, Pods that another set has made unavailable are not updated either.
     ready: int
 

@@ -287,7 +287,7 @@ def reservation(
     late = {pod.metadata.uid: pending_seconds(pod, limits.critical, now) for pod in active}
     old = [pod for pod in active if pod.metadata.labels.get(names.UNITED_REVISION_HASH) != update]
     old.sort(key=lambda pod: (_label(pod, written) is True, not is_ready(pod), pod.metadata.name))
-    # Pods that the partition keeps are not outdated. [UD-62]
+    # Pods that the partition keeps at their revision do not count as outdated. [UD-62]
     outdated = {pod.metadata.uid for pod in (old[held:] if held is not None else ())}
     # A rollout is stuck only if new Pods are unschedulable; otherwise it is just slow. [UD-62]
     blocked = any(
