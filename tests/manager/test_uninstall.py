@@ -114,6 +114,9 @@ def test_only_kinds_with_pods_block_the_uninstall() -> None:
     assert [(rule.verbs, rule.own_namespace) for rule in listing] == [(("list",), False)]
     ours = [rule.resources for rule in permissions(()) if "list" in rule.verbs and rule.groups == (CLONE_SET.group,)]
     assert ours == [("imagepulljobs",), ("ephemeraljobs",)]  # whose finalizers are removed
+    local = [rule for rule in permissions(()) if {"deployments/scale", "pods", "leases"} & {*rule.resources}]
+    assert [rule.own_namespace for rule in local] == [True, True, True]
+    assert all(rule.names for rule in permissions(()) if "list" not in rule.verbs)
 
 
 @virtual

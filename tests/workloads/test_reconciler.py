@@ -13,6 +13,7 @@ from app.features.cloneset.writes import Observed
 from app.kube.controller import Result
 from app.kube.errors import Conflict, Forbidden, RequestInfo, Status, TransportError
 from app.kube.store import Change
+from app.pods.admission import UNTRACKED
 from app.workloads.reconciler import result_of
 from app.workloads.state import CONFLICT_DELAY, CREATION_BACKOFF, Outcome
 from tests.features.cloneset.test_watches import KEY, changed, claim_of, filled, pod_of
@@ -148,6 +149,7 @@ async def test_events_do_not_repeat_a_refused_creation_before_its_back_off_ends(
     for attempt in range(3):
         with pytest.raises(Forbidden) as refused:
             await shell.reconcile("hooked", "moving")
+        assert f"fieldManager={UNTRACKED}" in str(refused.value)
         assert refused.value.retry_in == pytest.approx(CREATION_BACKOFF * 2**attempt)
         waits = await shell.reconcile("hooked", "moving")
         assert waits == Result(requeue_after=refused.value.retry_in)
