@@ -1,5 +1,7 @@
-"""The manager's caches: their indexes, and which process holds which cache."""
+"""The manager's caches: their indexes, and which process holds which cache; and how a process stops."""
 
+import asyncio
+from collections.abc import Mapping
 from dataclasses import replace
 from random import Random
 
@@ -14,10 +16,13 @@ from app.framework.watched import PODS, REVISIONS
 from app.kube.client import Client
 from app.kube.objects import decode_controller_revision, decode_persistent_volume_claim, decode_pod
 from app.kube.reflector import ReflectorMetrics
-from app.manager.process import Caches
+from app.manager.flags import parse_flags
+from app.manager.process import Caches, Process
+from app.manager.settings import read_settings
+from app.manager.shared_state import Replica
 from app.pods.predicates import BY_CONTROLLER, Owner, ownerless
 from tests.kit.virtualtime import VirtualClock
-from tests.kube.fakes import MemoryServer
+from tests.kube.fakes import MemoryServer, virtual
 
 OWNED = {
     "name": "web-abcde",
@@ -71,3 +76,41 @@ def test_disabled_controllers_watch_nothing() -> None:
     part = ControllerPart("c", (PODS,), make=lambda _context: pytest.fail("not made"), gates=("A", "B"))
     assert not Caches("own", enabled=lambda gate: gate == "C", declared=[Feature("s", controllers=(part,))]).by_name
     assert Caches("own", enabled=lambda gate: gate == "B", declared=[Feature("s", controllers=(part,))]).by_name
+
+
+@virtual
+async def test_a_stopped_process_finishes_what_is_in_progress_and_cancels_the_rest() -> None:
+    answered, cancelled = [], []
+
+    class Serving:
+        def __init__(self, process: Process) -> None:
+            self.process, self.stopping = process, asyncio.Event()
+
+        async def start(self) -> None:
+            self.process.tasks.start(self.serve(), "server", finish=self.stopping.set)
+            self.process.tasks.start(self.watch(), "watch")
+            asyncio.get_running_loop().call_later(5, self.process.stop.set)
+
+        async def serve(self) -> None:
+            await self.stopping.wait()
+            await asyncio.sleep(1)
+            answered.append(self.process.state.stopping)
+
+        async def watch(self) -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                cancelled.append(list(answered))
+
+        async def stop(self) -> None:
+            pass
+
+        def debug_pages(self) -> Mapping[str, list[str]]:
+            return {}
+
+    clock, replica = VirtualClock(), Replica(("one",))
+    settings = read_settings(parse_flags(["--webhook-host=localhost"]), {"POD_NAMESPACE": "kruise-system"})
+    process = Process("one", replica, settings, {}, lambda process: [Serving(process)], clock=clock)
+    await process.work(Client(MemoryServer(), clock))
+    assert (answered, cancelled) == ([True], [[True]])
+    replica.close()
