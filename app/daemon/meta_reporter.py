@@ -78,8 +78,6 @@ class MetaReporter:
         if pod is None:
             self._written.pop(change.object.metadata.uid, None)
             return ()
-        if not meta_plan.is_reported(pod):
-            return ()
         is_new = change.old is None
         # At start-up, Pods without a report are not processed until their next change. [KD-71]
         if is_new and names.RUNTIME_CONTAINERS_META not in pod.metadata.annotations:
