@@ -246,8 +246,9 @@ async def test_restart_replaces_pods_under_any_policy() -> None:
     assert await restarted(client, "shop", WHAT) == "cloneset.apps.kruise.io/web restarted"
     assert "kubectl.kubernetes.io/restartedAt" in server.objects[SET]["spec"]["template"]["metadata"]["annotations"]
     server, client = world("nginx:1")
+    server.objects[f"{PODS}/web-2"]["status"]["phase"] = "Failed"
     said = await restarted(client, "shop", WHAT)
-    assert said == "cloneset.apps.kruise.io/web restarted: 3 Pods will be replaced as maxUnavailable allows"
+    assert said == "cloneset.apps.kruise.io/web restarted: 2 Pods will be replaced as maxUnavailable allows"
     pod = server.objects[f"{PODS}/web-0"]
     assert pod["metadata"]["labels"]["apps.kruise.io/specified-delete"] == "true"
     _, held = world("nginx:1", updateStrategy=rolling(paused=True))

@@ -63,6 +63,8 @@ async def test_a_replica_stays_ready_while_its_reconciler_restarts(there: Simula
         await until(lambda: any(" Pods " in line for line in one.reconciler.part.debug_pages()["caches"]))
         messages = [event["message"] for event in (await there.client.list(EVENTS)).items]
         assert f"{one.reconciler.identity} became leader" in messages
+        one.webhook.part._only_strangers(True)
+        assert any(line.startswith("[-]callers: ") for line in readiness.lines())
         killed, states, registered = one.reconciler.process, one.shared.states[RECONCILER], list[bool]()
         write = states.write
         states.write = lambda state: (registered.append(state.registered), write(state))

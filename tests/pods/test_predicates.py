@@ -9,6 +9,7 @@ from app.pods.predicates import (
     adoption_patch,
     controller_reference,
     is_unschedulable,
+    ready_since,
     release_patch,
     transfer_patch,
 )
@@ -40,3 +41,9 @@ def test_owner_patches_change_one_reference_of_one_object() -> None:
 def test_a_pod_is_unschedulable_while_it_waits_for_a_node(change: dict[str, Any], expected: bool) -> None:
     told = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
     assert is_unschedulable(objects.pod(**{"phase": "Pending", "conditions": told, **change})) is expected
+
+
+@pytest.mark.parametrize(("status", "known"), [("True", True), ("False", False), ("Unknown", False)])
+def test_only_a_ready_pod_has_been_ready_for_some_time(status: str, known: bool) -> None:
+    told = [{"type": "Ready", "status": status, "lastTransitionTime": "2026-01-01T00:00:00Z"}]
+    assert (ready_since(objects.pod(conditions=told)) is not None) is known
