@@ -164,7 +164,7 @@ class Workloads:
                 Owner.of(REPLICASETS.resource, one.metadata) for one in sets if one.metadata.deletion_timestamp is None
             ]
         pods = [pod for owner in owners for pod in caches.pods.by_index(BY_CONTROLLER, owner.index_key)]
-        if not pods and found.selector:
+        if not pods:
             pods = self._selected(found.selector, namespace)
         return [pod for pod in pods if is_active(pod)]
 
