@@ -560,7 +560,7 @@ class Trial:
         for write in world.writes:
             if write.done and not is_sibling(write.object.name):
                 self._problem(f"{during}: a restart writes {write.signature}: {str(write.body)[:200]}")
-        world.problems.clear()
+        self._failed(f"{during}, after a restart", world)
         await world.stop()
 
     def _judge(self, during: str, fault: Fault, world: World, met: Write) -> None:

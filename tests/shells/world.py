@@ -503,6 +503,8 @@ class World:
             return one.result
 
         controller._reconcile = reconcile
+        # Also called for an error in a mapper, which the controller only logs.
+        controller._metrics.panicked = lambda name: self.problems.append(f"{name} panicked")
 
     def _listen(self, recorder: EventRecorder) -> None:
         inner = recorder.event
