@@ -79,13 +79,21 @@ async def test_resources_that_keep_running_are_named(verb: Any, argument: str, p
 
 @virtual
 @pytest.mark.behaviour("CLI-23")
-@pytest.mark.parametrize("at_creation", [True, False])
-async def test_an_unstarted_debug_container_is_removed(at_creation: bool) -> None:
+@pytest.mark.parametrize(
+    ("at_creation", "state", "said"),
+    [
+        (True, {}, r"interrupted; EphemeralJob shop/debug-web-0-.* was deleted"),
+        (False, {}, r"interrupted; EphemeralJob shop/debug-web-0-.* was deleted"),
+        (False, {"waiting": {"reason": "InvalidImageName"}}, r"tools in Pod web-0 cannot run: InvalidImageName"),
+    ],
+)
+async def test_an_unstarted_debug_container_is_removed(at_creation: bool, state: dict[str, Any], said: str) -> None:
     server = Busy(at_creation=at_creation)
+    server.objects[pod_path()]["status"] = {"ephemeralContainerStatuses": [{"name": "tools", "state": state}]}
     asked, _ = call(server, "pod/web-0", image="busybox:1", name="tools")
-    with pytest.raises(CommandError, match=r"interrupted; EphemeralJob shop/debug-web-0-.* was deleted") as ended:
+    with pytest.raises(CommandError, match=said) as ended:
         await debug(asked)
-    assert ended.value.exit_code == 130
+    assert ended.value.exit_code == (1 if state else 130)
     assert not [path for path in server.objects if "ephemeraljobs" in path]
     assert LABEL not in (server.objects[pod_path()]["metadata"].get("labels") or {})
 

@@ -18,7 +18,7 @@ from app.daemon.objects import NODE_POD_PROBES, Probe, decode_node_pod_probe
 from app.daemon.probe_plan import Key, ProbeProgress, Result, Wanted
 from app.daemon.prober import AT_ONCE, PER_SECOND
 from app.daemon.probes_and_hooks import MAX_MESSAGE, Outcome, ProbeError, text_of
-from app.kube.resources import NAMESPACES, PODS
+from app.kube.resources import EVENTS, NAMESPACES, PODS
 from tests.daemon.node import NAMESPACE, NODE, Agent, Listening, Node, node_with_agent, on_bare_node, on_node
 from tests.kube.fakes import running, virtual
 
@@ -227,6 +227,8 @@ async def test_probes_of_one_container_have_separate_results(one: Node, agent: A
     )
     assert await one.events("KruiseProbeSucceeded") == ["KruiseProbeSucceeded: idle\n"]
     assert "KruiseProbeFailed: cat: not found" in await one.events("KruiseProbeFailed")
+    places = {event["involvedObject"]["namespace"] for event in (await one.client.list(EVENTS)).items}
+    assert places == {NAMESPACE}
 
 
 @pytest.mark.behaviour("KD-63", "KD-69")

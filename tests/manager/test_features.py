@@ -75,6 +75,12 @@ def test_webhooks_and_handlers_must_match(
         webhook_handlers.build_handlers(lambda _: admission_context())
 
 
+def test_parts_that_declare_guarded_pods_have_a_guard() -> None:
+    for part in (part for one in features.features() for part in one.admission):
+        made = part.make(replace(admission_context(), stores=Stores((*part.watched, *part.files))))
+        assert bool(made.guards) == bool(part.guarded)
+
+
 def test_a_slow_handler_stays_slow_behind_gates_and_policies(monkeypatch: pytest.MonkeyPatch) -> None:
     made = Decisions([Handler(VALIDATE, lambda _review: Allowed(), lambda _review: True)])
     feature = Feature("s", admission=(AdmissionPart(lambda _: made, webhooks=(VALIDATE,), gates=("WorkloadSpread",)),))

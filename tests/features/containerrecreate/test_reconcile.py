@@ -167,10 +167,13 @@ async def test_two_containers_restart_and_the_others_do_not(there: Manager) -> N
 
 
 class Telling:
-    """Returns a Pod for every name and denies the user access to it."""
+    """Says whether the user may read the Pod, which must not be looked up."""
+
+    def __init__(self, may_read: bool) -> None:
+        self.may_read = may_read
 
     async def may_read_pod(self, *_: Any) -> bool:
-        return False
+        return self.may_read
 
     async def pod(self, *_: Any) -> Json:
         raise AssertionError("the Pod is looked up")
@@ -186,7 +189,8 @@ async def test_a_review_reveals_no_pod_that_its_user_may_not_read(stranger: bool
     body = {"apiVersion": BETA, "kind": "ContainerRecreateRequest", "metadata": metadata, "spec": spec}
     token = STRANGER.set(stranger)
     try:
-        answer = await mutate(Telling(), parse_gates("").enabled, review_of(CONTAINER_RECREATE_REQUEST, body))
+        review = review_of(CONTAINER_RECREATE_REQUEST, body)
+        answer = await mutate(Telling(may_read=stranger), parse_gates("").enabled, review)
     finally:
         STRANGER.reset(token)
     assert isinstance(answer, Denied)

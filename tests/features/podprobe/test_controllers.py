@@ -453,6 +453,8 @@ def test_new_pods_carry_probes_for_a_provider() -> None:
     assert [(one["containerName"], one["podConditionType"]) for one in found] == [("side", "D"), ("main", "C")]
     assert all("markerPolicy" not in one for one in found)
     assert serverless_annotations([], probed_containers([{"name": "main"}], ())) == {}
+    namesakes = [marker_of(name, probe(podConditionType=name)) for name in "ab"]
+    assert serverless_annotations(namesakes, frozenset({"main"}))["kruise.io/podprobemarker-list"] == "a"
 
 
 @pytest.mark.behaviour("PPM-30")

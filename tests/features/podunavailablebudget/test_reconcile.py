@@ -164,6 +164,8 @@ async def test_a_selector_sums_up_workloads_and_counts_a_deployment_once(cluster
     lone = await cluster.replicaset("alone", replicas=2)
     await cluster.pod("p9", lone)
     await cluster.pod("nobodys")  # without an owner, but counted
+    await cluster.pod("done", await cluster.replicaset("ended", replicas=7))
+    await cluster.user.patch(PODS, "done", {"status": {"phase": "Succeeded"}}, NAMESPACE, subresource="status")
     await cluster.budget(maxUnavailable=3)
     await cluster.numbers(2, 5, 3, 6)
     # A target counts the Pods of all its ReplicaSets.
@@ -340,6 +342,10 @@ async def test_an_unwatched_kind_is_read_through_its_scale(cluster: SmallCluster
     # The kind is not watched, so its change is found by polling.
     await cluster.user.patch(THINGS, "t", {"spec": {"replicas": 2}}, NAMESPACE)
     await cluster.numbers(1, 2, 1, 2)
+    finalizers = ["example.com/slow"] if owned else []
+    await cluster.user.patch(THINGS, "t", {"metadata": {"finalizers": finalizers}}, NAMESPACE)
+    await cluster.user.delete(THINGS, "t", NAMESPACE, propagation_policy="Orphan")
+    await cluster.numbers(0, 0, 0, 0)
 
 
 @pytest.mark.behaviour("PUB-34", "PUB-37")

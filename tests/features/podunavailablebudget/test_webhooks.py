@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.features.podunavailablebudget.validation import PodScope, loosely_overlap, may_meet
+from app.features.podunavailablebudget.webhooks import MAX_TARGETS
 from app.kube.selectors import compile_selector
 from tests.features.podunavailablebudget.writing import ALPHA, BETA, Json, Lookups, as_stored, budget, refusal, write
 
@@ -225,6 +226,9 @@ def test_a_target_whose_pods_match_a_selector_gets_a_warning() -> None:
     quiet = Lookups([db], labels)
     assert write(shop, lookups=quiet).warnings == ()
     assert quiet.asked == []
+    many = Lookups([{**target(), "metadata": {"name": f"b{number}"}} for number in range(MAX_TARGETS + 1)])
+    write(budget(), lookups=many)
+    assert len(many.asked) == MAX_TARGETS
 
 
 @pytest.mark.behaviour("PUB-128")

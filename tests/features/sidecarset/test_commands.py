@@ -116,7 +116,8 @@ async def test_explain_shows_what_each_pod_waits_for_and_which_were_missed(world
 @in_world
 async def test_restart_is_delegated_to_the_owners_of_matched_and_missed_pods(world: World) -> None:
     await create_missed(world)
-    await world.begin("a", "b")
+    await world.begin("a", "b", "c")
+    await world.user.patch(PODS, "c", {"status": {"phase": "Failed"}}, NAMESPACE, subresource="status")
     template = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "main", "image": "n"}]}}
     spec = {"selector": {"matchLabels": {"app": "x"}}, "template": template}
     made = await world.user.create(DEPLOYMENTS, {"metadata": {"name": "web"}, "spec": spec}, NAMESPACE)

@@ -198,7 +198,8 @@ def test_conflicts_are_ordered_by_set() -> None:
 
 def test_other_sets_are_read_once_and_may_be_malformed() -> None:
     odd = SidecarSet.model_validate({"metadata": {"name": "odd"}, "spec": {}})
-    assert write(brings("s", "a"), lookups=Lookups([odd])).obj is not None
+    empty = read(brings("t", "b", patchPodMetadata=[{"patchPolicy": "Overwrite"}]))
+    assert write(brings("s", "a"), lookups=Lookups([odd, empty])).obj is not None
 
 
 @pytest.mark.behaviour("SS-30", "SS-39")

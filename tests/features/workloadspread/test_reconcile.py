@@ -115,6 +115,7 @@ async def test_a_pod_of_another_owner_keeps_no_place(there: World) -> None:
 @in_world
 async def test_workloadspreads_of_two_owners_do_not_take_a_pod_from_each_other(there: World, deleted: bool) -> None:
     labels = {"app": "shop"}
+    chosen = {} if deleted else {"targetFilter": {"selector": {"matchLabels": labels}}}
     template = {"metadata": {"labels": labels}, "spec": {"containers": [container()]}}
     spec = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
     deployment = owner_of(await there.create(DEPLOYMENTS, "shop", spec))
@@ -122,7 +123,7 @@ async def test_workloadspreads_of_two_owners_do_not_take_a_pod_from_each_other(t
     await there.pod("web")
     for kind, name in (("Deployment", "shop"), ("ReplicaSet", "shop-1")):
         target = {"apiVersion": "apps/v1", "kind": kind, "name": name}
-        await there.create(SPREADS, kind.lower(), {"targetRef": target, "subsets": [A, B]})
+        await there.create(SPREADS, kind.lower(), {"targetRef": target, "subsets": [A, B], **chosen})
     await there.settled()
     there.writes.clear()
     await there.settled()

@@ -135,6 +135,8 @@ def test_annotations_are_retained_overwritten_or_merged() -> None:
         "k2": "v",
         "k": "old",
     }
+    without_sidecars = World().apply(sidecarset("s", patchPodMetadata=patches)).create(pod())
+    assert without_sidecars.annotations.keys() == {"oom", "new", "k2", "k"}
 
 
 @pytest.mark.behaviour("SS-45", "SS-46", "SS-58", "SS-78", "SS-79")
