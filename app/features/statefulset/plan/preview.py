@@ -29,6 +29,8 @@ from app.workloads.steps import StepKind
 _LONG_AGO: Final = datetime(2000, 1, 1, tzinfo=UTC)
 #: Maximum number of steps in a preview.
 MAX_STEPS: Final = 1000
+#: States in which no update is in progress. A Pod may have no state. [PM-55]
+_AT_REST: Final = (LifecycleState.NORMAL, LifecycleState.PREPARING_DELETE)
 
 
 @dataclass(slots=True)
@@ -93,7 +95,7 @@ def _let_finish(run: _Run) -> None:
         if one.pod.metadata.deletion_timestamp is not None:
             del run.pods[name]
             run.replaced.add(name)
-        elif one.lifecycle not in ("", LifecycleState.NORMAL, LifecycleState.PREPARING_DELETE):
+        elif one.lifecycle not in _AT_REST if one.lifecycle else not one.update_complete:
             run.put(name, one.pod.metadata.labels.get(names.CONTROLLER_REVISION_HASH, ""))
 
 

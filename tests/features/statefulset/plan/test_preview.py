@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from app.api import names
 from app.features.statefulset.defaults import ClaimGates, with_defaults
 from app.features.statefulset.plan.preview import explain, preview
 from app.features.statefulset.plan.settings import Gates, ResolvedSpec, resolve_spec
@@ -59,6 +60,20 @@ def test_a_rollout_is_shown_step_by_step() -> None:
     assert (found.rest, found.ends) == (("web-0",), "the partition keeps 1 at the old revision")
     found = ran(resolved_of(replicas=1, updateStrategy=rolling(**IN_PLACE)), [pod(0)], other_field="imagePullPolicy")
     assert next(one.reason for one in found.steps if one.action.value == "recreate")
+
+
+@pytest.mark.behaviour("AS-78", "PM-55")
+@pytest.mark.parametrize("state", ["Updating", ""])
+def test_an_update_in_progress_is_assumed_to_succeed(state: str) -> None:
+    """Also of a Pod without a lifecycle state, such as one of a former native StatefulSet."""
+    updating = pod(1, NEW, state=state)
+    updating["metadata"]["annotations"] = {
+        names.IN_PLACE_UPDATE_STATE: '{"revision":"web-newhash","lastContainerStatuses":{"main":{"imageID":"old"}}}'
+    }
+    updating["spec"] = {"containers": [{"name": "main", "image": "nginx:1"}]}
+    updating["status"]["containerStatuses"] = [{"name": "main", "image": "nginx:0", "imageID": "old"}]
+    found = ran(resolved_of(replicas=2, updateStrategy=rolling(**IN_PLACE)), [pod(0), updating])
+    assert (shown(found), found.ends) == ([(1, "web-0", "update in place")], "")
 
 
 @pytest.mark.behaviour("AS-48", "AS-60")
