@@ -234,12 +234,12 @@ def next_step(
     place = f"EphemeralJob {job.metadata.namespace}/{job.name}"
     if phase in (SUCCEEDED, FAILED):
         return Step(phase, match, counts, conditions=conditions, ended=True)
-    if counts[State.FAILED]:
-        conditions.append(("JobFailed", "CreateFailed", f"{place} failed to create ephemeral container"))
     deadline = spec.active_deadline_seconds
     if deadline is not None and passed >= deadline and not spec.paused:
-        late = ("JobFailed", "DeadlineExceeded", f"{place} was active longer than specified deadline")
-        return Step(FAILED, match, counts, conditions=[*conditions, late], ended=True)
+        conditions.append(("JobFailed", "DeadlineExceeded", f"{place} was active longer than specified deadline"))
+        return Step(FAILED, match, counts, conditions=conditions, ended=True)
+    if counts[State.FAILED]:
+        conditions.append(("JobFailed", "CreateFailed", f"{place} failed to create ephemeral container"))
     inject: list[Pod] = []
     if not spec.paused:
         # [EJ-9, EJ-15]
