@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from app.api.core.pods import node_selector_term_errors, toleration_errors, unknown_fields
+from app.api.fields import NodeSelectorTerm
 from app.api.gopod import POD, POD_TEMPLATE
 from app.features.statefulset.types import DELETE, ORDERED_READY, PARALLEL, RETAIN
 from app.features.uniteddeployment.plan.subsets import ON_DELETE, ROLLING_UPDATE
@@ -114,9 +115,9 @@ def update_errors(new: UnitedDeployment, old: UnitedDeployment) -> list[FieldErr
         former = before.get(subset.name)
         if former is None:
             continue
-        then = _placing(former)
-        for field, now in _placing(subset).items():
-            if not same(now, then[field]):
+        placing = [(one.node_selector_term or NodeSelectorTerm(), one.tolerations or []) for one in (subset, former)]
+        for field, now, then in zip(("nodeSelectorTerm", "tolerations"), *placing, strict=True):
+            if now != then:
                 errors.append(forbidden(SUBSETS.index(index).child(field), "may not be changed in an update"))
     if not same(new.spec.selector, old.spec.selector):
         errors.append(forbidden(SPEC.child("selector"), "may not be changed in an update"))
@@ -433,15 +434,6 @@ def _go_share(share: Share | None) -> GoLiteral:
 def _partitions(spec: UnitedDeploymentSpec) -> Mapping[str, int]:
     manual = spec.update_strategy.manual_update if spec.update_strategy is not None else None
     return (manual.partitions or {}) if manual is not None else {}
-
-
-def _placing(subset: SubsetSpec) -> Mapping[str, Any]:
-    """Return the node selector term and the tolerations of a subset."""
-    term = subset.node_selector_term
-    return {
-        "nodeSelectorTerm": term.to_dict() if term is not None else {},
-        "tolerations": [one.to_dict() for one in subset.tolerations or ()],
-    }
 
 
 def _labels(obj: Any) -> dict[str, str]:

@@ -169,6 +169,18 @@ def test_fields_that_subsets_cannot_change_are_immutable() -> None:
     assert write(changed, stored).message == ""
 
 
+@pytest.mark.behaviour("UD-16")
+def test_an_empty_field_of_a_toleration_is_no_change() -> None:
+    stored = write(united({"name": "a", "tolerations": [{"operator": "Exists"}]})).obj
+    assert stored is not None
+    changed = json_copy(stored)
+    (subset,) = changed["spec"]["topology"]["subsets"]
+    subset |= {"nodeSelectorTerm": {}, "tolerations": [{"operator": "Exists", "key": ""}]}
+    assert write(changed, stored).message == ""
+    subset["tolerations"][0]["key"] = "zone"
+    assert "spec.topology.subsets[0].tolerations: Forbidden: may not be changed" in write(changed, stored).message
+
+
 @pytest.mark.behaviour("UD-22")
 @pytest.mark.parametrize("version", [ALPHA, BETA])
 def test_defaults_use_the_requested_version_once(version: str) -> None:
