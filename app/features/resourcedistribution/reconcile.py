@@ -106,10 +106,8 @@ class ResourceDistributionReconciler:
     def keys_for_distribution(self, change: Change[ResourceDistribution]) -> Iterable[ObjectKey]:
         """Return the ResourceDistribution itself unless only its status or metadata changed."""
         old, new = change.old, change.new
-        if old is not None and new is not None:
-            same_spec = old.metadata.generation == new.metadata.generation
-            if same_spec and old.deleting == new.deleting:
-                return ()
+        if old is not None and new is not None and old.metadata.generation == new.metadata.generation:
+            return ()
         return (ObjectKey("", change.object.name),)
 
     def keys_for_namespace(self, change: Change[Namespace]) -> Iterable[ObjectKey]:

@@ -120,13 +120,11 @@ class UnitedDeploymentReconciler:
 
     def keys_for_united(self, change: Change[UnitedDeployment]) -> Iterable[ObjectKey]:
         """Return the object's key unless only its status changed."""
-        old, new = change.old, change.new
-        found = change.object
-        if old is not None and new is not None:
-            same = old.metadata.generation == new.metadata.generation and old.deleting == new.deleting
-            if same and old.metadata.labels == new.metadata.labels:
+        if change.old is not None and change.new is not None:
+            before, after = change.old.metadata, change.new.metadata
+            if before.generation == after.generation and before.labels == after.labels:
                 return ()
-        return (ObjectKey(found.metadata.namespace, found.name),)
+        return (ObjectKey(change.object.metadata.namespace, change.object.name),)
 
     def keys_for_workload(self, change: Change[SubsetWorkload]) -> Iterable[ObjectKey]:
         """Return the current and the former owner of the workload."""
