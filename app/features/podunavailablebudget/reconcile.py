@@ -217,17 +217,18 @@ class BudgetReconciler:
     async def _look_at(
         self, key: ObjectKey, names: Iterable[str], pods: Mapping[str, PodFacts]
     ) -> Mapping[str, PodFacts | None]:
-        """Read Pods from the API server; None for a Pod that is gone. Pods that cannot be read are retried later."""
+        """Read some of ``pods`` from the API server; None for a Pod that is gone. Pods that cannot be read are retried
+        later."""
 
         async def look(name: str) -> tuple[str, _Looked] | None:
-            uid = pods[name].uid if name in pods else ""
+            uid = pods[name].uid
             try:
                 pod = await self._client.get(PODS, name, key.namespace, decode=decode_pod)
             except NotFound:
                 return name, _Looked(uid)
             except (KubeError, ValueError):
                 return None
-            if uid and pod.metadata.uid != uid:
+            if pod.metadata.uid != uid:
                 return name, _Looked(uid)
             facts = facts_of(pod, vertical_scaling=self._vertical_scaling)
             return name, _Looked(uid, pod.metadata.resource_version, facts)
