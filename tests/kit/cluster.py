@@ -14,7 +14,7 @@ from app.api.kind import KindDefinition
 from app.framework.feature import Feature
 from app.framework.watched import Stores
 from app.kube.client import Client
-from app.kube.controller import Controller
+from app.kube.controller import Controller, ControllerMetrics
 from app.kube.errors import NotFound
 from app.kube.events import EventRecorder
 from app.kube.reflector import ReflectorMetrics
@@ -108,6 +108,16 @@ class World:
 
     async def settled(self, seconds: float = 5.0) -> None:
         await self.clock.sleep(seconds)
+
+
+class Panics(ControllerMetrics):
+    """Errors of controllers that are bugs: the controller logs them, and mappers lose the change."""
+
+    def __init__(self) -> None:
+        self.controllers: list[str] = []
+
+    def panicked(self, controller: str) -> None:
+        self.controllers.append(controller)
 
 
 class ManagedCluster:
@@ -276,7 +286,7 @@ async def cluster(
     api.on_write(there.note)
     ours = Client(there.manager, clock)
     caches = Caches("kruise-system", declared=features)
-    metrics = ReflectorMetrics()
+    metrics, panics = ReflectorMetrics(), Panics()
     reflectors = [*caches.admission_reflectors(ours, rng, metrics), *caches.controller_reflectors(ours, rng, metrics)]
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(running(*(one.run() for one in reflectors)))
@@ -286,10 +296,13 @@ async def cluster(
             events = EventRecorder(ours, part.event_source or part.name)
             options: Any = {"gates": gates, "flags": flags, "events": events, "rng": rng, "provided": provided}
             made = part.make(context(part, ours, caches.stores, **options))
-            controller = Controller(part.name, clock, made.watches, made.reconcile, workers=part.workers)
+            controller = Controller(
+                part.name, clock, made.watches, made.reconcile, workers=part.workers, metrics=panics
+            )
             await stack.enter_async_context(running(events.run(), controller.run()))
         yield there
     api.close()
+    assert not panics.controllers, "the log shows why"
 
 
 @asynccontextmanager

@@ -147,6 +147,7 @@ async def test_nodes_probe_exactly_the_pods_of_each_marker(there: World) -> None
     await there.node("n2")
     await there.pod("p2", "n2", app="x")
     await there.pod("p3", "n2", app="y")
+    await there.pod("p4", "gone", app="x")
     await there.probes("n1", {"p1": ["a#ok", "ba#late"]})
     await there.probes("n2", {"p2": ["a#ok", "ba#late"]})
     await there.settled()
