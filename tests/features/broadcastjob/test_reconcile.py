@@ -144,6 +144,25 @@ async def test_the_first_failure_stops_the_rest(there: World, fails: Json) -> No
     assert "SuccessfulDelete" in reasons
 
 
+@pytest.mark.behaviour("BJ-24")
+@pytest.mark.parametrize("ended", [False, True])
+@in_world
+async def test_a_pod_stopped_before_a_failed_deletion_counts_once(there: World, ended: bool) -> None:
+    await nodes(there, 3)
+    await job(there)
+    await counts(there, active=3)
+    failed, stopped, held = await active(there)
+    there.manager.refuse = lambda request: request.method == "DELETE" and request.path.endswith(held)
+    await there.change(PODS, stopped, {"metadata": {"finalizers": ["example.com/wait"]}})
+    await there.pod_status(failed, "Failed")
+    await there.settled(1.0)
+    await there.pod_status(stopped, "Failed" if ended else "Running")
+    await there.change(PODS, stopped, {"metadata": {"finalizers": ["example.com/wait"] if ended else None}})
+    await there.settled(1.0)
+    there.manager.refuse = lambda _: False
+    await counts(there, phase="failed", failed=3, active=0)
+
+
 @pytest.mark.behaviour("BJ-20", "BJ-26", "U-51")
 @in_world
 async def test_a_deadline_stops_running_pods(there: World) -> None:

@@ -25,6 +25,7 @@ from app.kube.resources import (
     CONFIGMAPS,
     CUSTOMRESOURCEDEFINITIONS,
     DEPLOYMENTS,
+    EVENTS,
     NAMESPACES,
     PODS,
     REPLICASETS,
@@ -135,8 +136,10 @@ async def test_pods_of_a_deleted_budget_get_another(cluster: SmallCluster) -> No
 async def test_a_budget_without_pods_is_reported_once(cluster: SmallCluster) -> None:
     await cluster.budget()
     await cluster.numbers(0, 0, 0, 0)
+    await cluster.patch({"spec": {"maxUnavailable": 2}}, "shop")
     await cluster.clock.sleep(30)
-    assert await cluster.events("NoPods") == ["No matching pods found"]
+    (event,) = (await cluster.user.list(EVENTS)).items
+    assert (event["message"], event["count"]) == ("No matching pods found", 1)
 
 
 @pytest.mark.behaviour("PUB-33")
@@ -402,6 +405,8 @@ async def test_an_advanced_statefulset_is_watched_so_that_scale_in_is_not_delaye
     await cluster.numbers(4, 5, 1, 2)
     assert cluster.clock.monotonic() - since < 1.0
     assert not [line for line in cluster.sent.requests[before:] if line.startswith("GET") and "watch" not in line]
+    await cluster.user.patch(STATEFUL_SETS, "web", {"spec": {"replicas": None}}, NAMESPACE)
+    await cluster.numbers(5, 5, 0, 1)
     await cluster.user.delete(STATEFUL_SETS, "web", NAMESPACE, propagation_policy="Orphan")
     await cluster.numbers(0, 0, 0, 0)
 

@@ -16,7 +16,7 @@ from app.kube.clock import rfc3339
 from app.kube.errors import CommandError
 from app.kube.jsonvalues import without_managed_fields
 from app.kube.objects import Pod, decode_pod
-from app.kube.resources import DEPLOYMENTS, PODS, REPLICASETS
+from app.kube.resources import DEPLOYMENTS, NODES, PODS, REPLICASETS
 from tests.features.workloadspread.world import CLONE_SETS, SPREADS, World, container, in_world
 from tests.kit.objects import owner_of
 
@@ -179,6 +179,12 @@ async def test_a_pod_that_joined_is_counted_before_the_cache_shows_it(there: Wor
     await there.change(CLONE_SETS, "shop", {"spec": {"replicas": 4}})
     await there.settled()
     assert await there.status() == {"a": (1, 1), "b": (0, -1)}
+    there.manager.holds_back = lambda _: False
+    await there.settled()
+    # Without its record and its node it belongs to no subset.
+    await there.client.delete(NODES, "node-1")
+    await there.change(PODS, "before", {"metadata": {"annotations": {RECORD: None}}})
+    await there.becomes(there.status, {"a": (0, 2), "b": (0, -1)})
 
 
 @pytest.mark.behaviour("WS-46", "WS-51")
