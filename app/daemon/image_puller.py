@@ -46,6 +46,8 @@ _WRITES_PER_SECOND: Final = 0.5
 _BURST: Final = 5
 #: Back-off of failed syncs of the NodeImage; that of pulls is image_plan.pause_after. [KD-30]
 LIMITS: Final = RateLimits(base_delay=0.5, max_delay=50.0, qps=10.0, burst=100)
+#: Seconds to wait for our own write to appear in the cache. It never does if etcd was restored from a backup.
+_UNSEEN_SECONDS: Final = 10.0
 #: Range of seconds for which a Secret is cached. [KD-38]
 _SECRET_SECONDS: Final = (300.0, 600.0)
 #: Limits: cached bytes of Secrets, concurrent reads, credentials per image. [KD-104]
@@ -152,8 +154,8 @@ class ImagePuller:
         self._shares: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self._writes = TokenBucket(client.clock, qps=_WRITES_PER_SECOND, burst=_BURST)
         self._pulls: dict[Key, _Pull] = {}
-        #: Resource version after the last write to the NodeImage.
-        self._written = ""
+        #: Resource version and time of the last write to the NodeImage.
+        self._written = ("", 0.0)
         self.controller = controller(
             "imagepuller", watches=[Watch(store, to_self)], reconcile=self._sync, workers=1, limits=LIMITS
         )
@@ -185,8 +187,10 @@ class ImagePuller:
             self._start(task)
         if node_image is None:
             return None
-        if self._written and not is_at_least(node_image.metadata.resource_version, self._written):
-            return None  # the cache does not reflect our last write yet; its event triggers the next sync
+        version, since = self._written
+        unseen = self._clock.monotonic() - since
+        if unseen < _UNSEEN_SECONDS and not is_at_least(node_image.metadata.resource_version, version):
+            return Result(requeue_after=_UNSEEN_SECONDS - unseen)
         patch = image_plan.status_patch(node_image, {key: pull.status for key, pull in self._pulls.items()})
         if patch is None:
             return None
@@ -200,7 +204,7 @@ class ImagePuller:
             subresource="status",
             decode=decode_metadata,
         )
-        self._written = written.metadata.resource_version
+        self._written = (written.metadata.resource_version, self._clock.monotonic())
         return None
 
     def _start(self, task: Task) -> None:

@@ -31,6 +31,8 @@ from app.kube.store import Store
 logger = logging.getLogger(__name__)
 
 LIMITS: Final = RateLimits(base_delay=0.5, max_delay=50.0, qps=10.0, burst=100)
+#: Seconds to wait for our own write to appear in the cache. It never does if etcd was restored from a backup.
+_UNSEEN_SECONDS: Final = 10.0
 #: Seconds within which results are written together.
 _TOGETHER_SECONDS: Final = 0.2
 #: Maximum number of concurrent probes per namespace. [KD-105]
@@ -142,7 +144,8 @@ class Prober:
         self._made: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         #: Namespaces with more probes per second than allowed, and by how much: their periods are longer.
         self._excess: dict[str, float] = {}
-        self._written = ""
+        #: Resource version and time of the last write to the NodePodProbe.
+        self._written = ("", 0.0)
         # Two queues, as in OpenKruise: probes to run and results to report. [KD-4]
         self.controller = controller(
             "sync_node_pod_probe", watches=[Watch(store, to_self)], reconcile=self._sync, workers=1, limits=LIMITS
@@ -178,8 +181,11 @@ class Prober:
         if node_pod_probe is None:
             return
         metadata = node_pod_probe.metadata
-        if self._written and not is_at_least(metadata.resource_version, self._written):
-            return  # the cache does not reflect our last write yet; its event triggers the next sync
+        version, since = self._written
+        unseen = self._clock.monotonic() - since
+        if unseen < _UNSEEN_SECONDS and not is_at_least(metadata.resource_version, version):
+            self.teller.queue.add_after(key, _UNSEEN_SECONDS - unseen)
+            return
         results = {
             key: Result(worker.progress.state, worker.progress.message, worker.probed_at)
             for key, worker in self._workers.items()
@@ -195,7 +201,7 @@ class Prober:
             subresource="status",
             decode=decode_metadata,
         )
-        self._written = written.metadata.resource_version
+        self._written = (written.metadata.resource_version, self._clock.monotonic())
         for key_of_probe, result in report.news:
             self._record_events(key_of_probe, result)
 

@@ -233,3 +233,17 @@ async def test_queue_metrics_match_those_of_go() -> None:
         assert (value("work_duration_seconds_sum", "crr") or 0) >= 20
         assert value("work_duration_seconds_count", "crr") == value("queue_duration_seconds_count", "crr")
         assert value("longest_running_processor_seconds", "imagepuller") == 0
+
+
+@on_node
+async def test_results_are_reported_although_resource_versions_were_set_back(one: Node, agent: Agent) -> None:
+    """As after a restore of etcd: the cache never reflects the last write."""
+    assert agent.prober is not None
+    agent.puller._written = agent.prober._written = ("999999999", one.clock.monotonic())
+    pod = await one.pod({"name": "main"})
+    probe = {"name": "ppm#a", "containerName": "main", "probe": {"exec": {"command": ["true"]}}}
+    metadata = {key: pod["metadata"][key] for key in ("name", "namespace", "uid")}
+    await one.probes({**metadata, "IP": "10.0.0.9", "probes": [probe]})
+    await one.node_image(nginx={"tags": [tag("1")]})
+    await one.pulled("nginx", **{"1": "Succeeded"})
+    await one.until(lambda: one.events("KruiseProbeSucceeded"))

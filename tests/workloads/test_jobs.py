@@ -18,8 +18,9 @@ from app.kube.resources import ObjectKey
 from app.kube.store import Change, Store
 from app.workloads.jobs import JobState, write_each
 from app.workloads.state import MAX_CONCURRENT_WRITES as MOST
+from tests.kit.transports import Noting
 from tests.kit.virtualtime import VirtualClock, run
-from tests.kube.fakes import MemoryServer
+from tests.kube.fakes import MemoryServer, virtual
 
 REFUSAL = Conflict(RequestInfo("POST", "/x"), Status(code=409, reason="Conflict", message="no"))
 
@@ -130,3 +131,19 @@ def test_a_recreated_job_waits_for_nothing_of_its_predecessor(monkeypatch: pytes
         assert jobs.expected.unsatisfied(key) is None
 
     run(main())
+
+
+@virtual
+@pytest.mark.behaviour("BJ-16")
+@pytest.mark.parametrize(("policy", "deleted"), [({}, False), ({"ttlSecondsAfterFinished": 0}, True)])
+async def test_a_finished_job_is_kept_unless_its_time_to_live_has_passed(policy: dict[str, int], deleted: bool) -> None:
+    store: Store[BroadcastJob] = Store()
+    server, clock = Noting(), VirtualClock()
+    client = Client(server, clock)
+    jobs = BroadcastJobReconciler(client, Caches(store, Store(), Store()), EventRecorder(client, "test"))
+    metadata = {"name": "job", "namespace": "default", "uid": "u", "resourceVersion": "1"}
+    status = {"completionTime": "2026-01-01T00:00:00Z", "conditions": [{"type": "Complete", "status": "True"}]}
+    spec = {"template": {}, "completionPolicy": policy}
+    store.put(BroadcastJob.model_validate({"metadata": metadata, "spec": spec, "status": status}))
+    assert await jobs(ObjectKey("default", "job")) is None
+    assert [method for method, _, _ in server.requests] == (["DELETE"] if deleted else [])
