@@ -326,6 +326,8 @@ async def test_a_pod_that_keeps_failing_is_retried_each_minute() -> None:
         delays.append(hold.delay)
         clock.seconds = hold.until
     assert delays == [1, 2, 4, 8, 16, 32, 60, 60]
+    paused = set_view(sidecar_set(updateStrategy={"type": "RollingUpdate", "paused": True}))
+    assert await roller.carry_out(replace(one, view=paused)) == 0, "a back-off that has ended requeues nothing"
 
 
 @pytest.mark.behaviour("SS-102")
