@@ -29,6 +29,7 @@ from app.workloads.settings import Revisions
 from app.workloads.state import Metrics, Snapshot
 from tests.features.cloneset.shell import Shell
 from tests.features.cloneset.test_takeover import recorded
+from tests.kit.features import context, part_of, stores_of
 from tests.kube.fakes import virtual
 
 KEY = ObjectKey("moving", "hooked")
@@ -88,6 +89,16 @@ async def test_a_pod_event_enqueues_its_owner_and_possible_adopters() -> None:
     orphan = pod_of(found["Pod"][0], ownerReferences=[])
     assert list(reconciler.mappers.keys_for_pod(Change(one, orphan))) == [KEY]
     assert list(reconciler.mappers.keys_for_pod(Change(None, orphan))) == []
+
+
+@pytest.mark.behaviour("CS-91")
+@pytest.mark.parametrize("excluded", [False, True])
+def test_the_flag_excludes_pods_in_preparing_delete_of_all_sets(excluded: bool) -> None:
+    part = part_of(FEATURE, "cloneset-controller")
+    flag = f"--cloneset-scaling-exclude-preparing-delete={str(excluded).lower()}"
+    reconciler: Any = part.make(context(part, Shell().client, stores_of(part), flags=(flag,))).reconcile
+    found = reconciler.resolve(CloneSet.model_validate(objects()["CloneSet"][0]))
+    assert found.settings.exclude_preparing_delete == excluded
 
 
 @pytest.mark.behaviour("CS-9", "CS-91")
