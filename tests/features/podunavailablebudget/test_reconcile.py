@@ -131,6 +131,19 @@ async def test_pods_of_a_deleted_budget_get_another(cluster: SmallCluster) -> No
     await cluster.until(moved, "the Pod belongs to the other budget")
 
 
+@pytest.mark.behaviour("PUB-32")
+@pytest.mark.parametrize(("code", "reason"), [(404, "NotFound"), (409, "Conflict")])
+@in_cluster
+async def test_a_pod_that_is_gone_before_it_is_annotated_delays_no_status(
+    cluster: SmallCluster, code: int, reason: str
+) -> None:
+    refusal = json_response(code, status_body(code, reason, "deleted or replaced"))
+    cluster.sent.intercept = lambda request: refusal if request.method + request.path[-6:] == "PATCH/web-0" else None
+    await cluster.made(3)
+    await cluster.budget()
+    await cluster.numbers(1, 3, 2, 3)
+
+
 @pytest.mark.behaviour("PUB-52")
 @in_cluster
 async def test_a_budget_without_pods_is_reported_once(cluster: SmallCluster) -> None:
