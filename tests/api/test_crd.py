@@ -157,7 +157,8 @@ def test_clients_of_openkruise_decode_every_object_strictly() -> None:
         for version in one["spec"]["versions"]
     }
     found: dict[str, set[str]] = {}
-    for kind in kinds():
+    of_openkruise = {name for name, _ in theirs}
+    for kind in (one for one in kinds() if one.kind in of_openkruise):
         for version in kind.versions:
             known = theirs[kind.kind, version.name]
             found.setdefault(kind.kind, set()).update(undecodable(version.schema, known, ""))

@@ -61,8 +61,12 @@ async def test_a_replica_stays_ready_while_its_reconciler_restarts(there: Simula
         assert answered[0]  # only then are the webhooks registered
         assert await readiness.fault() == ""
         await until(lambda: any(" Pods " in line for line in one.reconciler.part.debug_pages()["caches"]))
-        messages = [event["message"] for event in (await there.client.list(EVENTS)).items]
-        assert f"{one.reconciler.identity} became leader" in messages
+
+        async def told() -> bool:
+            messages = [event["message"] for event in (await there.client.list(EVENTS)).items]
+            return f"{one.reconciler.identity} became leader" in messages
+
+        await there.until(told)
         one.webhook.part._only_strangers(True)
         assert any(line.startswith("[-]callers: ") for line in readiness.lines())
         killed, states, registered = one.reconciler.process, one.shared.states[RECONCILER], list[bool]()
