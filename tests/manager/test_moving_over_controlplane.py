@@ -233,9 +233,9 @@ def test_manifests_applied_again_create_no_revision_and_no_pod(left: ControlPlan
         return {name: number for name, number in found.items() if name in given}
 
     def state() -> set[object]:
-        # Revisions of UnitedDeployments and their subsets' workloads may follow later.
-        revisions = {name for name in names("controllerrevisions") if "/uniteddeployment-" not in name}
-        return revisions | set(pods(left).items()) | names("pods")
+        # Revisions and Pods of UnitedDeployments and their subsets' workloads may follow later.
+        found = {name for kind in ("controllerrevisions", "pods") for name in names(kind)}
+        return {name for name in found if "/uniteddeployment-" not in name} | set(pods(left).items())
 
     with manager(left, tmp_path):
         eventually(observed, "the manager has seen every workload", 120)
