@@ -591,12 +591,3 @@ async def test_claims_are_deleted_after_their_pod_despite_an_error(replicas_then
     assert ("DELETE", path) in shell.writes
     # No Pod is created with a claim that is being deleted.
     assert not [path for method, path in shell.writes if method == "POST" and path.endswith("/pods")]
-
-
-@pytest.mark.parametrize("given", ["true", "false"])
-def test_a_flag_excludes_pods_that_prepare_their_deletion(given: str) -> None:
-    shell, part = Shell(), part_of(FEATURE)
-    flags = (f"--cloneset-scaling-exclude-preparing-delete={given}",)
-    reconciler: Any = part.make(context(part, shell.client, stores_of(part), flags=flags)).reconcile
-    (owner,) = filled()[0].caches.workloads.list()
-    assert reconciler.resolve(owner).settings.exclude_preparing_delete is (given == "true")

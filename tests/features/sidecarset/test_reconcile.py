@@ -69,7 +69,6 @@ async def test_the_status_follows_every_pod_change(world: World, kind: str) -> N
 @in_still_world
 async def test_namespace_labels_decide_immediately(world: World) -> None:
     async def label(value: str, namespace: str = NAMESPACE) -> None:
-        await world.clock.sleep(5)  # only the label causes a reconcile
         await world.user.patch(NAMESPACES, namespace, {"metadata": {"labels": {"env": value}}})
 
     await world.apply(namespaceSelector={"matchLabels": {"env": "prod"}})
