@@ -9,13 +9,13 @@ from random import Random
 
 import pytest
 
-from app.admission.pod_webhooks import MUTATE_POD, PodPipeline, pod_handler
+from app.admission.pod_webhooks import MUTATE_POD, PodGuards, PodPipeline, pod_handler
 from app.admission.registry import build_registry
 from app.api.names import MIRROR_POD, NODES_GROUP
 from app.kube.admission import Allowed, Decision, Denied, Operation, Patched, Review
 from app.manager.gates import parse_gates
 from app.manager.standalone import Standalone
-from app.pods.admission import MutatorOrder, PodMutator, StepOutcome
+from app.pods.admission import MutatorOrder, PodMutator, PodRequest, StepOutcome
 from app.pods.admission_draft import PodDraft, PodRefusedError
 from tests.features.admitting import pod, review_of
 from tests.kit.virtualtime import VirtualClock
@@ -184,3 +184,24 @@ async def test_one_log_line_per_changed_pod_lists_the_rules(caplog: pytest.LogCa
         PodPipeline([Step(1), Step(2)])(review_of(pod()))
         PodPipeline([])(review_of(pod()))
     assert [record.getMessage() for record in caplog.records] == ["Pod shop/web-0 changed by r"]
+
+
+@pytest.mark.behaviour("PW-21")
+async def test_a_denial_of_a_deletion_ends_the_review() -> None:
+    """Later guards record what they allow, such as a place that becomes free."""
+    asked: list[int] = []
+
+    @dataclass
+    class Guard:
+        order: int
+
+        async def __call__(self, request: PodRequest) -> Denied | None:
+            asked.append(self.order)
+            return Denied("kept") if self.order == 1 else None
+
+    async def fetch(namespace: str, name: str) -> None:
+        raise AssertionError("nobody needs the Pod's state")
+
+    decide = PodGuards([Guard(2), Guard(1), Guard(0)], fetch)
+    assert await decide(review_of(None, operation=Operation.DELETE, old=pod())) == Denied("kept")
+    assert asked == [0, 1]

@@ -470,6 +470,7 @@ async def test_an_object_that_the_filter_no_longer_keeps_is_removed(streaming):
     async with running(setup.reflector.run()):
         await until(lambda: setup.changes and setup.changes[-1].new is None)
     assert [change.object.metadata.name for change in setup.changes] == ["a", "a"]
+    assert setup.changes[-1].object.metadata.labels == {"kept": ""}, "handlers learn what it was"
     assert not setup.versions()
 
 

@@ -154,7 +154,9 @@ async def test_nodes_probe_exactly_the_pods_of_each_marker(there: World) -> None
     marker = await there.client.get(MARKERS, "a", "default")
     assert marker["status"] == {"observedGeneration": 1, "matchedPods": 2}
     assert marker["metadata"]["finalizers"] == ["kruise.io/node-pod-probe-cleanup"]
-    # A Pod that no longer matches, a removed probe, a deleted marker, a deleted Pod.
+    # An entry that somebody removes, a Pod that no longer matches, a removed probe, a deleted marker, a deleted Pod.
+    await there.client.patch(NODE_PROBES, "n2", {"spec": {"podProbes": None}})
+    await there.probes("n2", {"p2": ["a#ok", "ba#late"]})
     await there.client.patch(PODS, "p2", {"metadata": {"labels": {"app": "y"}}}, "default")
     await there.probes("n2", {})
     await there.client.patch(MARKERS, "ba", {"spec": {"probes": [probe("new", podConditionType="New")]}}, "default")

@@ -221,7 +221,7 @@ async def test_removing_the_annotation_keeps_a_pod_protected(cluster: SmallClust
 
 
 @pytest.mark.behaviour("PW-27")
-@pytest.mark.parametrize("how", ["request", "options", "eviction"])
+@pytest.mark.parametrize("how", ["request", "options", "eviction", "request of an eviction"])
 @in_cluster
 async def test_a_dry_run_is_checked_without_a_grant(cluster: SmallCluster, how: str) -> None:
     await cluster.budget()
@@ -234,6 +234,8 @@ async def test_a_dry_run_is_checked_without_a_grant(cluster: SmallCluster, how: 
             assert is_allowed(await replica.delete(pod, dry_run=True))
         elif how == "options":
             assert is_allowed(await replica.delete(pod, options=dry))
+        elif how == "request of an eviction":
+            assert is_allowed(await replica.evict(name, dry_run=True))
         else:
             assert is_allowed(await replica.evict(name, eviction={"deleteOptions": dry}))
     assert (await cluster.status()).get("disruptedPods") is None

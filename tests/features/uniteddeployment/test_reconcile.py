@@ -9,9 +9,15 @@ import pytest
 from app.api import names
 from app.features.uniteddeployment import reconcile
 from app.features.uniteddeployment.plan import subsets
+from app.features.uniteddeployment.writes import SubsetWriter
+from app.kube.client import Client
+from app.kube.events import EventRecorder
+from app.kube.objects import ObjectMeta, Pod
 from app.kube.resources import CONFIGMAPS, PODS
 from app.kube.wire import Request
 from tests.features.uniteddeployment.world import CLONE_SETS, NAMESPACE, SUBSET, UNITED, World, in_world
+from tests.kit.virtualtime import VirtualClock
+from tests.kube.fakes import MemoryServer, json_response, virtual
 
 RESERVE = {
     "type": "Adaptive",
@@ -357,3 +363,14 @@ async def test_patches_of_a_large_template_are_applied_over_several_reconciles(
     await there.has(a=2, b=2, c=2)
     found = (await there.workloads()).values()
     assert sorted(one["spec"]["template"]["spec"]["hostname"] for one in found) == ["a", "b", "c"]
+
+
+@virtual
+@pytest.mark.behaviour("UD-50")
+async def test_a_pod_that_cannot_be_deleted_does_not_keep_the_next_subset_stuck() -> None:
+    server = MemoryServer(fail=lambda request: json_response(403 if request.path.endswith("/a-0") else 200, {}))
+    client = Client(server, VirtualClock())
+    pods = [Pod(metadata=ObjectMeta(name=name, namespace=NAMESPACE, uid=name)) for name in ("a-0", "b-0")]
+    errors = await SubsetWriter(client, EventRecorder(client, "tests"), {}).delete_pods(pods)
+    assert [error.partition(":")[0] for error in errors] == ["Pod a-0"]
+    assert [request.path.rpartition("/")[2] for request in server.requests] == ["a-0", "b-0"]
