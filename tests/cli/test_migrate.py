@@ -99,7 +99,7 @@ async def test_source_replicas_stay_until_the_new_ones_are_available(capsys: pyt
         ({"source": "deploy/api"}, CommandError, "Deployment shop/api: not found"),
         ({"source": "sts/web"}, WrongCommandError, "supported sources: Deployment of apps"),
         ({"what": "asts/web"}, WrongCommandError, "a StatefulSet; supported sources: StatefulSet of apps"),
-        ({"what": "sidecarset/web"}, CommandError, "SidecarSet: has no Pods of its own; remove the container from"),
+        ({"what": "sidecarset/web"}, CommandError, "SidecarSet: owns no Pods; remove the container from"),
         ({"what": "uniteddeployment/web"}, CommandError, "UnitedDeployment: creates its own workloads"),
         ({"what": "broadcastjob/web"}, CommandError, "BroadcastJob: replicas of another workload cannot move to it"),
     ],
