@@ -49,6 +49,8 @@ class QueueMetrics:
     def worked(self, name: str, seconds: float) -> None: ...
 
 
+#: Timers of the event loop may fire a little early: keys that are due within these seconds are ready.
+_EARLY: Final = 0.001
 #: The heap is rebuilt when its outdated entries outnumber the current ones by more than this.
 _OUTDATED: Final = 64
 #: Maximum number of namespaces whose rate limits are kept after their keys stop failing.
@@ -118,6 +120,8 @@ class WorkQueue(Generic[K]):
         if seconds <= 0:
             self.add(key)
             return 0.0
+        # A rounding error of a deadline, as a delay, would be over at once, again and again.
+        seconds = max(seconds, _EARLY)
         now = self._clock.monotonic()
         due = now + seconds
         again = 0.0 if key in self._dirty else min(seconds, max(0.0, self._due.get(key, due) - now))
@@ -269,8 +273,7 @@ class WorkQueue(Generic[K]):
         await self._clock.sleep(at - self._clock.monotonic())
         self._timer = None
         now = self._clock.monotonic()
-        # Timers of the event loop may fire a little early: keys scheduled within the next millisecond are ready.
-        while self._heap and self._heap[0][0] <= now + 0.001:
+        while self._heap and self._heap[0][0] <= now + _EARLY:
             due, _, key = heapq.heappop(self._heap)
             if self._due.get(key) == due:
                 del self._due[key]

@@ -321,3 +321,13 @@ async def test_an_earlier_deadline_replaces_a_later_one():
     assert len(keys._heap) < 200
     assert await keys.get() == "b9"
     assert clock.monotonic() == 1e6 - 9_999
+
+
+@virtual
+async def test_what_rounding_leaves_of_a_deadline_does_not_keep_the_queue_busy() -> None:
+    clock = VirtualClock()
+    keys: WorkQueue[str] = WorkQueue("test", clock)
+    for _ in range(10):
+        keys.add_after("a", 1e-15)
+        keys.done(await keys.get())
+    assert clock.monotonic() >= 0.01
