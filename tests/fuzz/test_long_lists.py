@@ -28,6 +28,9 @@ from app.features.persistentpodstate.plan import affinity_with
 from app.features.podprobe.plan.liveness import failures, pod_entry
 from app.features.podprobe.plan.probes import impossible, pod_probe, rendered
 from app.features.podprobe.types import PodContainerProbe
+from app.features.sidecarset.injection.inject import SharingSource
+from app.features.sidecarset.injection.inject import rendered as injected
+from app.features.sidecarset.injection.prepared_containers import prepare_sidecar
 from app.features.uniteddeployment.plan.rollout import Situation, allocated, judged
 from app.features.uniteddeployment.plan.subsets import SubsetError, SubsetWorkload, wanted_workload
 from app.features.uniteddeployment.types import Subset, UnitedDeployment
@@ -174,6 +177,25 @@ def test_reading_a_list_compares_each_item_a_few_times(read_list: Callable[[list
     Counted.count = 0
     read_list(names)
     assert Counted.count < 10 * len(names)
+
+
+@pytest.mark.behaviour("SS-50", "PW-35")
+def test_equal_values_of_a_shared_variable_are_compared_once() -> None:
+    """Comparing two values of a megabyte for every mount that uses them blocked a process for ten seconds."""
+    mounts = [{"name": "data", "mountPath": f"/{number}", "subPathExpr": "$(A)/$(A)"} for number in range(50)]
+    containers = [
+        {
+            "name": name,
+            "env": [{"name": "A", "value": Counted("same")}],
+            "volumeMounts": [{**mount, "mountPath": f"/{name}{mount['mountPath']}"} for mount in mounts],
+        }
+        for name in ("main", "second")
+    ]
+    sidecar = prepare_sidecar({"name": "s", "shareVolumePolicy": {"type": "enabled"}}, "sets", init=False)
+    Counted.count = 0
+    body = injected(sidecar, SharingSource(containers, {}, {}), "sets")
+    assert len(body["volumeMounts"]) == 100
+    assert Counted.count == 1
 
 
 @pytest.mark.behaviour("MGR-164")

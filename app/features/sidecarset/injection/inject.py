@@ -121,7 +121,7 @@ class _Env:
     """The sidecar's env: its own, IS_INJECTED, transferred entries, then those that shared mounts need. The first of
     each name wins. [SS-46]"""
 
-    __slots__ = ("_origin", "_set_name", "_sidecar", "entries")
+    __slots__ = ("_equal", "_origin", "_set_name", "_sidecar", "entries")
 
     def __init__(self, sidecar: PreparedSidecar, set_name: str) -> None:
         self._sidecar = sidecar
@@ -131,6 +131,9 @@ class _Env:
         self._origin: dict[Any, tuple[Mapping[str, Any], str]] = {
             entry.get("name"): (entry, f"its own env in SidecarSet {set_name}") for entry in self.entries
         }
+        #: Identities of the entries known to equal the effective ones. Two values of a megabyte must not be compared
+        #: for each of the thousands of mounts that use them.
+        self._equal: set[int] = set()
 
     def add(self, entry: Mapping[str, Any], origin: str) -> None:
         """Append an entry unless its name exists."""
@@ -149,13 +152,15 @@ class _Env:
 
         ``variables`` is the container's env by name.
         """
-        for name in _VARIABLE.findall(mount["subPathExpr"]):
+        for name in dict.fromkeys(_VARIABLE.findall(mount["subPathExpr"])):
             entry = variables.get(name)
             if entry is None:
                 continue
             self.add(entry, f"container {container['name']}")
+            if not shared or id(entry) in self._equal:
+                continue
             present, origin = self._origin[name]
-            if shared and not _same_value(present, entry):
+            if not _same_value(present, entry):
                 # The sidecar would silently write to a different directory than the app container.
                 raise InjectionRefusedError(
                     f"SidecarSet {self._set_name}: container {self._sidecar.name} cannot share mount "
@@ -164,6 +169,7 @@ class _Env:
                     f"set shareVolumePolicy.type to disabled",
                     self._set_name,
                 )
+            self._equal.add(id(entry))
 
 
 def _is_injected(container: Container) -> bool:
