@@ -29,7 +29,6 @@ from app.kube.admission import STRANGER, Denied, Review
 from app.kube.client import Client, get_or_none
 from app.kube.clock import Clock
 from app.kube.concurrency import Coalesced
-from app.kube.errors import KubeError
 from app.kube.events import EventRecorder, reference
 from app.kube.objects import (
     ControllerRevision,
@@ -112,7 +111,10 @@ class NewerSets:
 
 
 class InjectionLookups:
-    """Lookups for injection: first in the caches, then in the API server if the caches are behind."""
+    """Lookups for injection: first in the caches, then in the API server if the caches are behind.
+
+    Lookups in the API server raise KubeError: a Pod must not be admitted without the sets that could not be found.
+    """
 
     def __init__(
         self,
@@ -137,35 +139,22 @@ class InjectionLookups:
         return self._revisions.by_index(RECORDED_SET, set_name)
 
     async def newer_sidecarsets(self, set_names: Sequence[str]) -> Iterable[Mapping[str, Any]]:
-        """Return the SidecarSets newer than the index; none if they cannot be read."""
-        if self._newer is None:
-            return ()
-        try:
-            return await self._newer(set_names)
-        except KubeError:
-            return ()
+        """Return the SidecarSets newer than the index."""
+        return await self._newer(set_names) if self._newer is not None else ()
 
     async def live_namespace_labels(self, namespace: str) -> Mapping[str, str] | None:
-        """Read the labels of a namespace; None if it cannot be read. [SS-35]
+        """Read the labels of a namespace; None if it does not exist. [SS-35]
 
         Without a cluster, return its name label, which every namespace has.
         """
         if self._client is None:
             return {names.NAMESPACE_NAME: namespace}
-        try:
-            found = await self._client.get(NAMESPACES, namespace, decode=decode_namespace)
-        except KubeError:
-            return None
-        return found.metadata.labels
+        found = await get_or_none(self._client, NAMESPACES, namespace, decode=decode_namespace)
+        return found.metadata.labels if found is not None else None
 
     async def live_revisions(self, set_name: str) -> Iterable[ControllerRevision]:
-        """Read the revisions of a set; none if they cannot be read."""
-        if self._client is None:
-            return ()
-        try:
-            return await read_revisions(self._client, self._own_namespace, set_name)
-        except KubeError:
-            return ()
+        """Read the revisions of a set."""
+        return await read_revisions(self._client, self._own_namespace, set_name) if self._client is not None else ()
 
 
 async def read_revisions(client: Client, namespace: str, set_name: str) -> Sequence[ControllerRevision]:

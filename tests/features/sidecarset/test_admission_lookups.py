@@ -12,6 +12,7 @@ from app.features.sidecarset.pod_admission import LIST_SECONDS, RECORDED_REVISIO
 from app.features.sidecarset.webhooks import SidecarSetLookups
 from app.framework.watched import CONFIGURATION, Stores
 from app.kube.client import Client
+from app.kube.errors import ApiError
 from app.kube.objects import ConfigMap, ObjectMeta
 from app.kube.store import Store
 from tests.features.admitting import sidecarset
@@ -103,6 +104,24 @@ async def test_an_unresponsive_api_server_delays_pods_only_briefly() -> None:
     with pytest.raises(TimeoutError):
         await lookups.newer_sidecarsets(["s"])
     assert loop.time() - start == pytest.approx(LIST_SECONDS)
+
+
+@pytest.mark.behaviour("SS-35", "SS-39", "SS-68", "MGR-155")
+@virtual
+async def test_a_pod_is_not_admitted_without_the_sets_that_cannot_be_looked_up() -> None:
+    connections = Connections()
+    client = Client(connections, VirtualClock())
+    lookups = InjectionLookups(Store(), Store(), client, "kruise-system", NewerSets(client, SidecarSetIndex().shows))
+    for lookup in (
+        lambda: lookups.newer_sidecarsets(["s"]),
+        lambda: lookups.live_namespace_labels("shop"),
+        lambda: lookups.live_revisions("s"),
+    ):
+        connections.answers.append(json_response(500, status_body(500, "InternalError")))
+        with pytest.raises(ApiError):
+            await lookup()
+    connections.answers.append(NOT_FOUND)
+    assert await lookups.live_namespace_labels("shop") is None
 
 
 @virtual
