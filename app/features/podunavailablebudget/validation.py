@@ -5,95 +5,93 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from functools import cached_property
+from typing import Any, Final
 
 from app.api import names
 from app.features.podunavailablebudget.kind import OPERATIONS, parse_total, split_operations
+from app.features.podunavailablebudget.plan.pods import effective_selector
 from app.kube.fielderrors import FieldError, GoLiteral, Path, go_int_or_string, invalid, not_supported, quote, required
 from app.kube.patches import same
-from app.kube.selectors import Operator, Requirement, compile_selector, go_label_selector, validate_selector
+from app.kube.selectors import Operator, Requirement, Selector, go_label_selector, validate_selector
 
 # Whether the selectors of two budgets can match the same Pod: loosely, as OpenKruise checks it, and strictly.
-# LabelSelectors are valid JSON. The cost is linear in their size.
+# LabelSelectors are valid JSON. A selector may have a hundred thousand values and be compared with a thousand others:
+# it is compiled once, and comparing two costs no more than the smaller one.
 
 
 @dataclass(frozen=True, slots=True)
 class _Demand:
-    """Requirements on one label. ``allowed`` is None if any value is allowed."""
+    """Requirements on one label. ``allowed`` contains none of ``excluded``, and is None if any other value is
+    allowed."""
 
-    allowed: frozenset[str] | None = None
-    excluded: frozenset[str] = frozenset()
-    present: bool = False
-    absent: bool = False
+    allowed: frozenset[str] | None
+    excluded: frozenset[str]
+    present: bool
+    absent: bool
 
-    def joined(self, other: _Demand) -> _Demand:
-        both = [allowed for allowed in (self.allowed, other.allowed) if allowed is not None]
-        return _Demand(
-            frozenset.intersection(*both) if both else None,
-            self.excluded | other.excluded,
-            self.present or other.present,
-            self.absent or other.absent,
+    @classmethod
+    def of(cls, requirements: Sequence[Requirement]) -> _Demand:
+        """Combine the requirements on one label."""
+        operators = {one.operator for one in requirements}
+        allowed = [frozenset(one.values) for one in requirements if one.operator is Operator.IN]
+        excluded = frozenset(value for one in requirements if one.operator is Operator.NOT_IN for value in one.values)
+        return cls(
+            frozenset.intersection(*allowed) - excluded if allowed else None,
+            excluded,
+            Operator.EXISTS in operators,
+            Operator.DOES_NOT_EXIST in operators,
         )
 
-    @property
-    def possible(self) -> bool:
-        """Return whether some value, or a missing label, satisfies the requirements."""
-        if self.absent:
-            return not self.present and self.allowed is None
-        return self.allowed is None or bool(self.allowed - self.excluded)
+    def agrees_with(self, other: _Demand) -> bool:
+        """Return whether some value, or a missing label, satisfies both."""
+        if self.absent or other.absent:
+            return not (self.present or other.present) and self.allowed is None and other.allowed is None
+        if self.allowed is not None and other.allowed is not None:
+            return not self.allowed.isdisjoint(other.allowed)
+        if self.allowed is not None:
+            return not self.allowed <= other.excluded
+        return other.allowed is None or not other.allowed <= self.excluded
 
 
-_ByKey: TypeAlias = dict[str, _Demand]
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PodScope:
     """The Pods of a budget: those its selector matches, or those with exactly these labels."""
 
     selector: Mapping[str, Any] | None = None
     labels: Mapping[str, str] | None = None
 
+    @cached_property
+    def compiled(self) -> Selector | None:
+        """The selector; None, which matches nothing, if it is missing or invalid."""
+        return effective_selector(self.selector)
 
-def loosely_overlap(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
-    """Return whether both use the same keys, and no key rules out a Pod that matches both. [PUB-20]"""
-    one, two = _by_key(first), _by_key(second)
-    return one.keys() == two.keys() and _agree(one, two)
+    @cached_property
+    def demands(self) -> Mapping[str, _Demand]:
+        """What the selector requires of each label; empty if it matches nothing."""
+        by_key: dict[str, list[Requirement]] = {}
+        for requirement in self.compiled.requirements if self.compiled is not None else ():
+            by_key.setdefault(requirement.key, []).append(requirement)
+        return {key: _Demand.of(requirements) for key, requirements in by_key.items()}
+
+
+def loosely_overlap(first: PodScope, second: PodScope) -> bool:
+    """Return whether both selectors use the same keys, and no key rules out a Pod that matches both. [PUB-20]"""
+    return first.demands.keys() == second.demands.keys() and _agree(first, second)
 
 
 def may_meet(first: PodScope, second: PodScope) -> bool:
     """Return whether no label rules out a Pod that belongs to both. [PUB-128]"""
-    if first.selector is not None and second.selector is not None:
-        return _agree(_by_key(first.selector), _by_key(second.selector))
     for one, other in ((first, second), (second, first)):
-        if one.selector is not None and other.labels is not None:
-            return compile_selector(one.selector).matches(other.labels)
-    return False
+        if one.compiled is not None and other.labels is not None:
+            return one.compiled.matches(other.labels)
+    return _agree(first, second)
 
 
-def _by_key(selector: Mapping[str, Any]) -> _ByKey:
-    found: _ByKey = {}
-    for requirement in compile_selector(selector).requirements:
-        demand = _demand(requirement)
-        known = found.get(requirement.key)
-        found[requirement.key] = demand if known is None else known.joined(demand)
-    return found
-
-
-def _demand(requirement: Requirement) -> _Demand:
-    values = frozenset(requirement.values)
-    match requirement.operator:
-        case Operator.IN:
-            return _Demand(allowed=values)
-        case Operator.NOT_IN:
-            return _Demand(excluded=values)
-        case Operator.EXISTS:
-            return _Demand(present=True)
-        case _:
-            return _Demand(absent=True)
-
-
-def _agree(one: _ByKey, two: _ByKey) -> bool:
-    return all(one[key].joined(two[key]).possible for key in one.keys() & two.keys())
+def _agree(one: PodScope, other: PodScope) -> bool:
+    if one.compiled is None or other.compiled is None:
+        return False
+    return all(one.demands[key].agrees_with(other.demands[key]) for key in one.demands.keys() & other.demands.keys())
 
 
 # Validation of a PodUnavailableBudget by itself and against other budgets. [PUB-11 … PUB-20, PUB-128] Specs are v1beta1
@@ -137,7 +135,7 @@ def budget_errors(
     if not errors:
         # Only a valid budget is compared with other budgets.
         name = str(metadata.get("name") or "")
-        errors += [error for other in others if other.name != name for error in _conflict(spec, other)]
+        errors += _conflicts(spec, (other for other in others if other.name != name))
     return errors
 
 
@@ -234,15 +232,18 @@ def _annotation_errors(annotations: Mapping[str, Any], spec: Mapping[str, Any]) 
             yield invalid(at, str(total), "must be greater than or equal to 1")
 
 
-def _conflict(spec: Mapping[str, Any], other: Other) -> Iterator[FieldError]:
-    """Reject a conflict with another budget. [PUB-19]"""
-    way_out = f"is in conflict with other {_KIND} {other.name}: change or delete that one"
-    target, theirs = spec.get("targetRef"), other.spec.get("targetRef")
-    selector, other_selector = spec.get("selector"), other.spec.get("selector")
-    if target is not None and theirs is not None and _workload(target) == _workload(theirs):
-        yield invalid(SPEC.child("targetRef"), go_target(target), f"pub.spec.targetRef {way_out}")
-    elif selector is not None and other_selector is not None and loosely_overlap(selector, other_selector):
-        yield invalid(SPEC.child("selector"), go_label_selector(selector), f"pub.spec.selector {way_out}")
+def _conflicts(spec: Mapping[str, Any], others: Iterable[Other]) -> Iterator[FieldError]:
+    """Reject conflicts with other budgets. [PUB-19]"""
+    target, own, shown = spec.get("targetRef"), PodScope(spec.get("selector")), None
+    for other in others:
+        way_out = f"is in conflict with other {_KIND} {other.name}: change or delete that one"
+        other_target, theirs = other.spec.get("targetRef"), PodScope(other.spec.get("selector"))
+        if target is not None and other_target is not None and _workload(target) == _workload(other_target):
+            yield invalid(SPEC.child("targetRef"), go_target(target), f"pub.spec.targetRef {way_out}")
+        elif loosely_overlap(own, theirs):
+            # All errors share the text of the selector, which may have a megabyte.
+            shown = shown or go_label_selector(own.selector)
+            yield invalid(SPEC.child("selector"), shown, f"pub.spec.selector {way_out}")
 
 
 def _workload(target: Mapping[str, Any]) -> tuple[str, str, str]:

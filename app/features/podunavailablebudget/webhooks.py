@@ -18,7 +18,7 @@ from app.framework.watched import Stores
 from app.kube.admission import Allowed, Denied, Handler, MatchCondition, Operation, PolicyRule, Review
 from app.kube.client import Client
 from app.kube.errors import KubeError
-from app.kube.jsonvalues import as_object
+from app.kube.objects import decode_workload
 
 # Rejects invalid budgets, and warns about overlaps with other budgets. [PUB-10 … PUB-21]
 
@@ -119,7 +119,10 @@ class BudgetLookups:
         if watched is None or self._client is None:
             return None
         try:
-            workload = await self._client.get(watched.resource, str(target.get("name") or ""), namespace)
+            # Only the labels are decoded: a budget may be compared with twenty templates of a megabyte.
+            workload = await self._client.get(
+                watched.resource, str(target.get("name") or ""), namespace, decode=decode_workload
+            )
         except (KubeError, ValueError):
             return None
-        return as_object((((workload.get("spec") or {}).get("template") or {}).get("metadata") or {}).get("labels"))
+        return workload.spec.template.metadata.labels

@@ -12,6 +12,7 @@ from app.features.podunavailablebudget.validation import PodScope, loosely_overl
 from app.features.podunavailablebudget.webhooks import MAX_TARGETS
 from app.kube.selectors import compile_selector
 from tests.features.podunavailablebudget.writing import ALPHA, BETA, Json, Lookups, as_stored, budget, refusal, write
+from tests.fuzz import cost
 
 OPERATIONS = "kruise.io/pub-protect-operations"
 TOTAL = "pub.kruise.io/protect-total-replicas"
@@ -177,8 +178,9 @@ def expression(key: str, operator: str, *values: str) -> Json:
     ],
 )
 def test_overlapping_selectors_are_detected(first: Json, second: Json, expected: bool) -> None:
-    assert loosely_overlap(first, second) is expected
-    assert loosely_overlap(second, first) is expected
+    one, other = PodScope(first), PodScope(second)
+    assert loosely_overlap(one, other) is expected
+    assert loosely_overlap(other, one) is expected
 
 
 _expressions = st.one_of(
@@ -229,6 +231,28 @@ def test_a_target_whose_pods_match_a_selector_gets_a_warning() -> None:
     many = Lookups([{**target(), "metadata": {"name": f"b{number}"}} for number in range(MAX_TARGETS + 1)])
     write(budget(), lookups=many)
     assert len(many.asked) == MAX_TARGETS
+
+
+@pytest.mark.behaviour("MGR-164", "PUB-19", "PUB-128")
+@pytest.mark.parametrize("same_keys", [True, False], ids=["conflicts", "overlaps"])
+def test_a_long_selector_is_read_once_however_many_budgets_it_is_compared_with(same_keys: bool) -> None:
+    values = [f"v{number}" for number in range(1_000)]
+    more = {} if same_keys else {"matchLabels": {"other": "x"}}
+
+    def steps(budgets: int) -> int:
+        others = Lookups(budget(f"b{one}", selector={**more, **expression("a", "In", one)}) for one in values[:budgets])
+        with cost.counted() as count:
+            found = write(budget(selector=expression("a", "In", *values)), lookups=others)
+        assert "bv0" in (found.message if same_keys else found.warnings[0])
+        return count[0]
+
+    assert steps(20) < 2 * steps(1)
+
+
+@pytest.mark.behaviour("PUB-19")
+def test_an_invalid_stored_selector_does_not_block_other_budgets() -> None:
+    for selector in (expression("a", "Near", "b"), {"matchLabels": {"a": "b c"}}, {}):
+        assert write(budget(), lookups=Lookups([budget("other", selector=selector)])).warnings == ()
 
 
 @pytest.mark.behaviour("PUB-128")
