@@ -16,6 +16,7 @@ from app.features.workloadspread.plan.placement import (
     by_ordinal,
     choose,
     give_back,
+    has_long_version,
     record_of,
     version_of,
 )
@@ -33,6 +34,7 @@ from app.kube.patches import PatchError
 from app.kube.resources import ObjectKey
 from app.kube.statuses import SharedStatus, Statuses
 from app.kube.store import Store
+from app.kube.validation import DNS1123_SUBDOMAIN_MAX_LENGTH
 from app.pods.admission import MutatorOrder, PodRequest, PodRequestKind, StepOutcome, ValidatorOrder, check_shape
 from app.pods.admission_draft import PodDraft, PodRefusedError
 from app.pods.predicates import FINISHED, controller_of
@@ -156,7 +158,9 @@ class WorkloadSpreadStep:
         if here is None or review.dry_run:
             return None
         controller = controller_of(draft.owner_references)
-        return self._placed(draft, here, controller) if controller is not None else None
+        if controller is None or len(draft.name) > DNS1123_SUBDOMAIN_MAX_LENGTH or has_long_version(draft.labels):
+            return None  # the API server rejects such a name or label: neither must reach the status
+        return self._placed(draft, here, controller)
 
     async def _placed(self, draft: PodDraft, here: NamespaceSpreads, controller: OwnerReference) -> None:
         try:

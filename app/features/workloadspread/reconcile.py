@@ -15,7 +15,13 @@ from app.features.statefulset.types import StatefulSet
 from app.features.workloadspread.index import NamespaceSpreads, PreparedSpread, SpreadIndex
 from app.features.workloadspread.kind import WORKLOAD_SPREAD
 from app.features.workloadspread.plan.deletion_costs import Cost, costs, is_priced
-from app.features.workloadspread.plan.placement import record_of, version_of, versioned_kinds
+from app.features.workloadspread.plan.placement import (
+    VERSION_IGNORED,
+    record_of,
+    version_of,
+    versioned_kinds,
+    versions_apart,
+)
 from app.features.workloadspread.plan.status import Outcome, compute, entry_keys, keys_of
 from app.features.workloadspread.plan.subsets import NO_SUBSET, Adoption, Candidate, adopt, recorded_subset
 from app.features.workloadspread.plan.targets import KNOWN_OWNERS, ReplicasPathError, Whitelist
@@ -279,9 +285,10 @@ class WorkloadSpreadReconciler:
         versions: Versions = {}
         homeless: list[tuple[Pod, str]] = []
         counted: Counter[tuple[str, str]] = Counter()
-        for pod in target.pods:
-            controller = pod.metadata.controller
-            version = version_of(controller.kind if controller else "", pod.metadata.labels, self._versioned)
+        found = [(pod, self._version(pod)) for pod in target.pods]
+        apart = versions_apart({version for _, version in found}, spread)
+        for pod, own in found:
+            version = own if own in apart else VERSION_IGNORED
             subset = recorded_subset(spread, pod)
             if subset is None and self._is_of_another(pod.metadata):
                 continue
@@ -298,6 +305,10 @@ class WorkloadSpreadReconciler:
             subset = subsets.get(pod.metadata.uid) or self._adopted.get(pod.metadata.uid, NO_SUBSET)
             versions.setdefault(version, {}).setdefault(subset, []).append(pod)
         return versions, more
+
+    def _version(self, pod: Pod) -> str:
+        controller = pod.metadata.controller
+        return version_of(controller.kind if controller else "", pod.metadata.labels, self._versioned)
 
     def _is_of_another(self, pod: ObjectMeta) -> bool:
         """Return whether the Pod is recorded for another WorkloadSpread that targets it too, such as that of its

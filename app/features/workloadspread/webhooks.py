@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final
@@ -15,6 +16,7 @@ from app.api.webhooks import Judgment, Submitted, former_of, validating, validat
 from app.features.cloneset.kind import CLONE_SET
 from app.features.statefulset.kind import STATEFUL_SET
 from app.features.workloadspread.kind import WORKLOAD_SPREAD
+from app.features.workloadspread.plan.subsets import refuse_too_large
 from app.features.workloadspread.plan.targets import Whitelist, parse_whitelist
 from app.features.workloadspread.types import TargetReference, WorkloadSpread, WorkloadSpreadSubset
 from app.features.workloadspread.validation import patch_error, set_errors, unchecked_warnings, warnings
@@ -24,8 +26,9 @@ from app.framework.watched import Stores, Watched
 from app.kube.admission import STRANGER, Allowed, Denied, Handler, PolicyRule
 from app.kube.client import Client, get_or_none
 from app.kube.fielderrors import FieldError
+from app.kube.jsonvalues import json_size
 from app.kube.objects import ConfigMap
-from app.kube.patches import PatchError, same, strategic_merge
+from app.kube.patches import PatchError, strategic_merge
 from app.kube.resources import DEPLOYMENTS, JOBS, REPLICASETS, STATEFULSETS
 from app.kube.store import Store
 from app.pods.custom_workloads import ConfiguredList, WhitelistError
@@ -35,8 +38,10 @@ from app.pods.template_check import PERMISSION, template_errors
 
 GATE: Final = "WorkloadSpread"
 SPREADS: Final = Watched.kind(WORKLOAD_SPREAD, WorkloadSpread)
-#: Maximum number of patches tried on the workload's template; each patch takes one request.
+#: Maximum number of patches tried on the workload's template, each of which takes one request, and of bytes of the
+#: template that they are merged with. Reviews of Pods wait for each merge, however small the WorkloadSpread is.
 MAX_PATCHES_TRIED: Final = 50
+MAX_BYTES_TRIED: Final = 1024 * 1024
 
 VALIDATE: Final = validating_webhook(
     WORKLOAD_SPREAD,
@@ -72,13 +77,17 @@ async def judge(lookups: SpreadLookups, given: Submitted, *, enabled: bool) -> J
         (await lookups.whitelist()).targets.keys(),
         v1alpha1=given.version.name == names.V1ALPHA1,
     )
-    new = new_patches(spread, former)
-    tried, why = new[:MAX_PATCHES_TRIED], f"at most {MAX_PATCHES_TRIED} patches are checked at once"
-    if STRANGER.get():
-        # The errors reveal parts of the workload, and a review by an unknown caller does not prove who the user is.
-        tried, why = [], "the caller is not known to be an API server (--client-ca-file)"
-    errors = errors or await _patch_errors(lookups, spread, tried, namespace)
-    return errors or Allowed((*warnings(spread), *unchecked_warnings([index for index, _ in new[len(tried) :]], why)))
+    if errors:
+        return errors
+    new, template = new_patches(spread, former), None
+    # The errors reveal parts of the workload, and a review by an unknown caller does not prove who the user is.
+    most, why = 0, "the caller is not known to be an API server (--client-ca-file)"
+    if not STRANGER.get():
+        template = await lookups.template(spread.spec.target_ref, namespace) if new else None
+        most = most_tried(template)
+        why = f"at most {most} patches are checked at once"
+    errors = await _patch_errors(lookups, template, new[:most]) if template is not None else []
+    return errors or Allowed((*warnings(spread), *unchecked_warnings([index for index, _ in new[most:]], why)))
 
 
 def read(obj: Mapping[str, Any]) -> WorkloadSpread:
@@ -88,28 +97,34 @@ def read(obj: Mapping[str, Any]) -> WorkloadSpread:
 
 def new_patches(spread: WorkloadSpread, former: WorkloadSpread | None) -> list[tuple[int, WorkloadSpreadSubset]]:
     """Return the subsets with a new patch, and their indexes."""
-    known = [subset.patch for subset in former.spec.subsets] if former is not None else []
+    # Compared as text: comparing each of hundreds of patches with every stored one would take seconds.
+    known = {_text_of(subset) for subset in former.spec.subsets} if former is not None else set()
     return [
         (index, subset)
         for index, subset in enumerate(spread.spec.subsets)
-        if subset.patch and not any(same(subset.patch, one) for one in known[:MAX_PATCHES_TRIED])
+        if subset.patch and _text_of(subset) not in known
     ]
 
 
+def _text_of(subset: WorkloadSpreadSubset) -> str:
+    return json.dumps(subset.patch, sort_keys=True, default=str)
+
+
+def most_tried(template: Mapping[str, Any] | None) -> int:
+    """Return how many patches to try on this template."""
+    size = json_size(template) if template is not None else 1
+    return max(1, min(MAX_PATCHES_TRIED, MAX_BYTES_TRIED // size))
+
+
 async def _patch_errors(
-    lookups: SpreadLookups,
-    spread: WorkloadSpread,
-    subsets: Sequence[tuple[int, WorkloadSpreadSubset]],
-    namespace: str,
+    lookups: SpreadLookups, template: Mapping[str, Any], subsets: Sequence[tuple[int, WorkloadSpreadSubset]]
 ) -> list[FieldError]:
     """Return the errors that occur when patches are applied to the workload's current template. [WS-11]"""
-    template = await lookups.template(spread.spec.target_ref, namespace) if subsets else None
-    if template is None:
-        return []
     errors = []
     for index, subset in subsets:
         patch = subset.patch
         try:
+            refuse_too_large(template, patch)
             merged = strategic_merge(dict(template), patch, POD) if isinstance(patch, dict) else None
         except PatchError as error:
             texts: Sequence[str] = [f"failed to merge patch: {error}"]

@@ -184,6 +184,22 @@ async def test_a_deployment_pod_is_found_through_its_replicaset_and_counted_by_h
     assert record(await here.create(new_pod(owner("ReplicaSet", "alone", "apps/v1")))) is None
 
 
+@pytest.mark.behaviour("WS-28", "WS-40")
+async def test_names_and_versions_that_no_pod_can_have_take_no_place() -> None:
+    """The API server checks them only after admission. In the status they would remain for half a minute, a megabyte
+    each."""
+    here = Here(spread(A_THEN_B))
+    named = new_pod()
+    named["metadata"]["name"] = "n" * 254
+    versioned = [new_pod(**{key: "v" * 64}) for key in (names.POD_TEMPLATE_HASH, names.CONTROLLER_REVISION_HASH)]
+    for pod in (named, *versioned):
+        assert record(await here.create(pod)) is None
+    assert here.missing() == {}
+    longest = new_pod(**{names.POD_TEMPLATE_HASH: "v" * 63})
+    longest["metadata"]["name"] = "n" * 253
+    assert record(await here.create(longest))
+
+
 @pytest.mark.behaviour("WS-24")
 async def test_a_missing_owner_fails_the_creation() -> None:
     here = Here(spread(A_THEN_B, kind="Deployment"), targets=Targets({}))

@@ -22,6 +22,7 @@ from app.kube.objects import ConfigMap, ObjectMeta
 from app.kube.store import Store
 from app.pods.custom_workloads import WhitelistError
 from tests.admission.writing import ALPHA, BETA, Written, written
+from tests.fuzz import cost
 
 Json = dict[str, Any]
 CLONE_SET = {"apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet", "name": "shop"}
@@ -226,6 +227,46 @@ def test_patches_beyond_the_limit_are_stored_with_a_warning() -> None:
     warnings = tuple(f"spec.subsets[{index}].patch: {said}" for index in (50, 51))
     assert create(spread(*subsets), Lookups(TEMPLATE)).warnings == warnings
     assert not create(spread(*subsets[:50]), Lookups(TEMPLATE)).warnings
+
+
+@pytest.mark.behaviour("WS-11", "MGR-164")
+def test_few_patches_are_tried_on_a_large_template() -> None:
+    """Fifty patches for a template of a megabyte blocked the reviews of all Pods for seconds."""
+    tried: list[Json] = []
+
+    class Counting(Lookups):
+        async def template_errors(self, template: Mapping[str, Any]) -> Sequence[str]:
+            tried.append(dict(template))
+            return ()
+
+    def template(size: int) -> Json:
+        return {**TEMPLATE, "metadata": {"annotations": {"text": "x" * size}}}
+
+    subsets = [{"name": f"s{n}", "maxReplicas": 1, "patch": {"metadata": {"labels": {"n": f"{n}"}}}} for n in range(9)]
+    found = create(spread(*subsets), Counting(template(200_000)))
+    assert len(tried) == 5
+    assert len(found.warnings) == 4
+    assert found.warnings[0].startswith("spec.subsets[5].patch: not checked against the workload: at most 5 patches")
+    refused = create(spread(*subsets), Counting(template(300_000)))
+    assert "failed to merge patch: Pod and patch have 300" in refused.message
+    assert len(tried) == 5
+
+
+@pytest.mark.behaviour("WS-11", "MGR-164")
+def test_new_patches_are_compared_once_with_the_stored_ones() -> None:
+    def patched(number: int) -> Json:
+        return {"name": f"s{number}", "patch": {"spec": {"args": ["x"] * 100, "number": number}}}
+
+    def steps(subsets: int) -> int:
+        new, old = (
+            WorkloadSpread.model_validate(spread(*map(patched, numbers)))
+            for numbers in (range(subsets), range(subsets, 2 * subsets))
+        )
+        with cost.counted() as count:
+            assert len(webhooks.new_patches(new, old)) == subsets
+        return count[0]
+
+    assert steps(40) < 5 * steps(10)
 
 
 @pytest.mark.behaviour("WS-11")

@@ -22,6 +22,7 @@ from app.features.workloadspread.types import (
 from app.kube.clock import parsed_rfc3339
 from app.kube.quantities import IntOrPercentError, scaled
 from app.kube.rulings import Ruling
+from app.kube.validation import LABEL_VALUE_MAX_LENGTH
 
 # Free places of a subset: maxReplicas minus its Pods, including those being created. [WS-27, WS-62]
 
@@ -117,6 +118,24 @@ def remaining(text: object, seconds: float, now: datetime) -> float:
     return max(0.0, (min(since, now) + timedelta(seconds=seconds) - now).total_seconds())
 
 
+#: Maximum number of subset statuses of all versions. Each reservation and each reconcile reads and writes all of them,
+#: and the creator of a Pod chooses the label that holds its version.
+MAX_STATUSES: Final = 2_048
+
+
+def versions_apart(versions: Iterable[str], spread: WorkloadSpread) -> frozenset[str]:
+    """Return the versions of Pods to be counted separately. All others are counted together as VERSION_IGNORED."""
+    return frozenset(sorted(versions)[: MAX_STATUSES // max(1, len(spread.spec.subsets))])
+
+
+def counted_version(spread: WorkloadSpread, version: str) -> str:
+    """Return the version under which a new or deleted Pod is counted, according to the status."""
+    known = (spread.status.versioned_subset_statuses if spread.status is not None else None) or {}
+    if version in known or (len(known) + 1) * len(spread.spec.subsets) <= MAX_STATUSES:
+        return version
+    return VERSION_IGNORED
+
+
 # The subset of a new Pod, and the place that a deleted Pod frees. [WS-25 … WS-29, WS-41 … WS-43]
 
 _ORDINAL: Final = re.compile(r"-([0-9]{1,10})\Z", re.ASCII)
@@ -169,7 +188,8 @@ def choose(spread: WorkloadSpread | None, pod: NewPod) -> Ruling[WorkloadSpread,
     """Return the first subset of the spec with a free place, and the status that reserves it. [WS-27 … WS-29]"""
     if spread is None or spread.deleting:
         return Ruling(None)
-    statuses = version_statuses(spread, pod.version, pod.wanted)
+    version = counted_version(spread, pod.version)
+    statuses = version_statuses(spread, version, pod.wanted)
     names = {subset.name for subset in spread.spec.subsets}
     for status in statuses:
         if status.name in names and _has(status.creating_pods, pod.key):
@@ -193,7 +213,7 @@ def choose(spread: WorkloadSpread | None, pod: NewPod) -> Ruling[WorkloadSpread,
                 going = {key: since for key, since in (status.deleting_pods or {}).items() if key != pod.key}
                 update["deleting_pods"] = going or None
             statuses[index] = status.model_copy(update=update)
-            return Ruling(Place(subset.name, pod.key), with_version(spread, pod.version, statuses))
+            return Ruling(Place(subset.name, pod.key), with_version(spread, version, statuses))
     return Ruling(None)
 
 
@@ -203,6 +223,7 @@ def give_back(
     """Return whether the place of a deleted Pod was freed, and the status that records it. [WS-43]"""
     if spread is None or spread.deleting or spread.status is None:
         return Ruling(False, provisional=True)
+    version = counted_version(spread, version)
     statuses: Sequence[SubsetStatus] = (spread.status.versioned_subset_statuses or {}).get(version) or ()
     if any(_has(one.creating_pods, pod_name) or _has(one.deleting_pods, pod_name) for one in statuses):
         return Ruling(False, provisional=True)
@@ -278,6 +299,11 @@ def version_of(kind: str, labels: Mapping[str, Any], versioned: Collection[str])
         return VERSION_IGNORED
     template, revision = (labels.get(key) for key in _VERSION_LABELS)
     return str(template or "") or str(revision or "").rpartition("-")[2] or VERSION_IGNORED
+
+
+def has_long_version(labels: Mapping[str, str]) -> bool:
+    """Return whether a label that holds the version is longer than the API server allows."""
+    return any(len(labels.get(key, "")) > LABEL_VALUE_MAX_LENGTH for key in _VERSION_LABELS)
 
 
 def versioned_kinds(text: str) -> frozenset[str]:

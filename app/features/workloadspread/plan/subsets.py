@@ -96,8 +96,7 @@ def patched(subset: PreparedSubset, pod: Json) -> Json:
         return pod
     if not isinstance(patch, Mapping):
         raise PatchError("expected an object")
-    if (size := json_size(pod) + json_size(patch)) > MAX_PATCHED_BYTES:
-        raise PatchError(f"Pod and patch have {size} bytes together, more than {MAX_PATCHED_BYTES}")
+    refuse_too_large(pod, patch)
     wanted = {key: value for key, value in patch.items() if key in ("metadata", "spec", "$patch", "$retainKeys")}
     merged = strategic_merge({key: pod.get(key) or {} for key in ("metadata", "spec")}, wanted, POD)
     spec = merged.get("spec")
@@ -107,6 +106,12 @@ def patched(subset: PreparedSubset, pod: Json) -> Json:
         spec = {key: value for key, value in spec.items() if key != "priority"}
         merged = {**merged, "spec": spec}
     return merged
+
+
+def refuse_too_large(pod: Json, patch: Any) -> None:
+    """Raise PatchError for a Pod or Pod template that is too large to be merged with the patch."""
+    if (size := json_size(pod) + json_size(patch)) > MAX_PATCHED_BYTES:
+        raise PatchError(f"Pod and patch have {size} bytes together, more than {MAX_PATCHED_BYTES}")
 
 
 # Subset of an existing Pod: the one in its annotation, else one that fits its node. [WS-50 … WS-53]

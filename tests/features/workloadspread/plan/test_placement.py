@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.features.workloadspread.plan.placement import NewPod, by_ordinal, choose, give_back, sole_subset
+from app.features.workloadspread.plan import placement
+from app.features.workloadspread.plan.placement import (
+    NewPod,
+    Place,
+    by_ordinal,
+    choose,
+    give_back,
+    sole_subset,
+    versions_apart,
+)
 from app.features.workloadspread.types import WorkloadSpread
 from tests.features.workloadspread.spreads import IGNORED, Json, ago, condition, spread
 
@@ -127,6 +136,35 @@ def test_each_version_has_its_own_places() -> None:
     ruling = choose(before, NewPod("new", "p1", 0, ago(0)))
     assert statuses(ruling.changed, "new") == {"a": (2, ["p1"], []), "b": (-1, [], [])}
     assert statuses(ruling.changed, "old") == {"a": (0, [], []), "b": (-1, [], [])}
+
+
+@pytest.mark.behaviour("WS-41", "MGR-164")
+def test_versions_beyond_the_limit_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The creator of a Pod writes the label with its version, and every Pod waits for what the status holds."""
+    monkeypatch.setattr(placement, "MAX_STATUSES", 6)
+    found = spread({"a": 9, "b": None})
+    for number in range(6):
+        ruling = choose(found, NewPod(f"v{number}", f"p{number}", 0, ago(0)))
+        assert ruling.answer == Place("a", f"p{number}")
+        assert ruling.changed is not None
+        found = ruling.changed
+    assert found.status is not None
+    assert sorted(found.status.versioned_subset_statuses or ()) == ["v0", "v1", "v2", IGNORED]
+    assert statuses(found)["a"][1] == ["p3", "p4", "p5"]
+    assert versions_apart(["v3", "v1", "v0", "v2"], found) == {"v0", "v1", "v2"}
+
+
+@pytest.mark.behaviour("WS-43", "MGR-164")
+@pytest.mark.parametrize(("limit", "freed"), [(3, IGNORED), (4, None)])
+def test_a_pod_of_a_version_beyond_the_limit_frees_a_place_of_the_others(
+    monkeypatch: pytest.MonkeyPatch, limit: int, freed: str | None
+) -> None:
+    monkeypatch.setattr(placement, "MAX_STATUSES", limit)
+    entries = [entry("a", 5, 0), entry("b", None, -1)]
+    ruling = give_back(spread({"a": 5, "b": None}, {IGNORED: entries}), "v1", "a", "p1", ago(0))
+    assert ruling.answer is (freed is not None)
+    if freed is not None:
+        assert statuses(ruling.changed, freed)["a"] == (1, [], ["p1"])
 
 
 @pytest.mark.behaviour("WS-68")
