@@ -40,7 +40,7 @@ from app.kube.fielderrors import (
     required,
     too_many,
 )
-from app.kube.jsonvalues import as_object
+from app.kube.jsonvalues import as_object, json_size
 from app.kube.patches import PatchError, same, strategic_merge
 from app.kube.selector_query import SelectorError
 from app.kube.selectors import compile_selector, go_label_selector, validate_selector
@@ -56,8 +56,10 @@ LONGEST_NAME: Final = 52
 LONGEST_LABELED_NAME: Final = LONGEST_NAME - 6
 #: Maximum number of subsets. Each reconcile builds all of their workloads.
 MAX_SUBSETS: Final = 1_000
-#: Maximum number of patches to validate. The controller reports errors in the rest.
+#: Maximum number of patches to validate, and of bytes of the Pod template that they are merged with. The controller
+#: reports errors in the rest.
 MOST_PATCHES: Final = 64
+MOST_PATCHED_BYTES: Final = 1024 * 1024
 #: Maximum number of unknown fields to warn about.
 MAX_UNKNOWN: Final = 10
 _MISMATCH: Final = "`selector` does not match template `labels`"
@@ -133,11 +135,11 @@ def patch_errors(new: UnitedDeployment, old: UnitedDeployment | None) -> list[Fi
         return []
     before = {one.name: one.patch for one in old.spec.subsets} if old is not None and same(given, former) else {}
     errors: list[FieldError] = []
-    judged = 0
+    left = max(1, min(MOST_PATCHES, MOST_PATCHED_BYTES // json_size(template)))
     for index, subset in enumerate(new.spec.subsets):
         if not subset.patch or same(subset.patch, before.get(subset.name)):
             continue
-        if (judged := judged + 1) > MOST_PATCHES:
+        if (left := left - 1) < 0:
             break
         try:
             strategic_merge(template, subset.patch, POD)

@@ -10,7 +10,8 @@ from app.api.conversion import convert
 from app.api.crd import manifest
 from app.features.cloneset.kind import ROLLING_FIELDS
 from app.features.uniteddeployment.kind import UNITED_DEPLOYMENT
-from app.features.uniteddeployment.webhooks import handlers
+from app.features.uniteddeployment.validation import patch_errors
+from app.features.uniteddeployment.webhooks import handlers, read
 from app.kube.jsonvalues import json_copy
 from app.pods.template_check import TemplateLookups
 from tests import openkruise
@@ -266,6 +267,15 @@ def test_inapplicable_patches_are_refused_when_they_or_the_template_change() -> 
     container = other["spec"]["template"]["deploymentTemplate"]["spec"]["template"]["spec"]["containers"][0]
     container["image"] = "nginx:1.26"
     assert "subsets[1].patch: Invalid value" in write(other, obj).message
+
+
+@pytest.mark.behaviour("UD-72", "MGR-164")
+@pytest.mark.parametrize(("bytes_", "merged"), [(10, 64), (300_000, 3), (1_200_000, 1)])
+def test_few_patches_are_merged_with_a_large_template(bytes_: int, merged: int) -> None:
+    obj = united(*({"name": f"s{number}", "patch": {"spec": {"containers": [{}]}}} for number in range(70)))
+    metadata = obj["spec"]["template"]["deploymentTemplate"]["spec"]["template"]["metadata"]
+    metadata["annotations"] = {"text": "x" * bytes_}
+    assert len(patch_errors(read(obj), None)) == merged
 
 
 def with_partition() -> Json:
