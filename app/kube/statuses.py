@@ -124,7 +124,7 @@ FIRST_PAUSE: Final = 0.004
 LONGEST_PAUSE: Final = 0.032
 #: Maximum number of requests served by one write.
 MAX_TOGETHER: Final = 500
-#: Maximum number of objects whose last written state is kept until the cache reflects it.
+#: Maximum number of objects whose last written state is kept until the cache reflects it, and whose pause is kept.
 MAX_REMEMBERED: Final = 1_000
 
 
@@ -295,6 +295,8 @@ class SharedStatus(Generic[T]):
         pause = min(max(pause * 2, FIRST_PAUSE), LONGEST_PAUSE) if met else pause / 2
         if pause >= FIRST_PAUSE / 2:
             self._pauses[key] = pause
+            if len(self._pauses) > MAX_REMEMBERED:
+                del self._pauses[next(iter(self._pauses))]  # the oldest, perhaps of a deleted object
 
     async def _write(self, key: ObjectKey, copy: T, patch: Mapping[str, Any]) -> T:
         self.counts.writes += 1

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app.kube import statuses as statuses_module
 from app.kube.client import Client
 from app.kube.errors import Conflict, RequestInfo, TransportError
 from app.kube.objects import ObjectMeta, Struct, decoder
@@ -306,6 +307,29 @@ async def test_objects_do_not_wait_for_each_other() -> None:
     began = VirtualClock().monotonic()
     await asyncio.gather(statuses.decide(KEY, take("p")), statuses.decide(ObjectKey("shop", "b"), take("p")))
     assert VirtualClock().monotonic() - began < 0.02
+
+
+@virtual
+async def test_only_the_latest_objects_with_other_writers_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user may create and delete any number of objects."""
+    monkeypatch.setattr(statuses_module, "MAX_REMEMBERED", 2)
+    api = Api()
+    copies = replica(api, lambda key: msgspec.convert(api.objects[PATH[:-1] + key.name], Thing))
+
+    async def seconds(name: str, pod: str) -> float:
+        began = VirtualClock().monotonic()
+        assert await copies.decide(ObjectKey("shop", name), take(name + pod)) == "given"
+        return VirtualClock().monotonic() - began
+
+    conflicts: list[Response] = []
+    api.fail = lambda request: conflicts.pop() if conflicts and request.method == "PATCH" else None
+    for name in "abc":
+        api._store(
+            PATH[:-1] + name, {"metadata": {"name": name, "namespace": "shop", "uid": name}, "status": {"left": 9}}
+        )
+        conflicts.append(json_response(409, status_body(409, "Conflict")))
+        await seconds(name, "p1")
+    assert [await seconds(name, "p2") > 0 for name in "cba"] == [True, True, False]
 
 
 @pytest.mark.behaviour("PUB-85")
