@@ -16,6 +16,7 @@ import msgspec
 import orjson
 from pydantic import ValidationError
 
+from app.admission.requests import too_many_values
 from app.api import names
 from app.api.conversion import ConversionError, as_hub
 from app.api.kind import KindDefinition, find_kind, find_plural
@@ -157,6 +158,9 @@ def _decided(decide: Decide, review: Review) -> Decision:
 
 #: etcd's default request limit; a larger object cannot be stored.
 MAX_STORED_BYTES: Final = 1_572_864
+#: Maximum number of values in a new object. The caches of all processes hold it: an empty list takes 3 bytes of JSON
+#: but 64 bytes of memory.
+MAX_STORED_VALUES: Final = 100_000
 
 
 def prepared(review: Review, body_bytes: int) -> Review | Denied:
@@ -174,11 +178,17 @@ def prepared(review: Review, body_bytes: int) -> Review | Denied:
             return review
         # Only a forged review names another kind. Handlers rely on the object being readable as the resource's kind.
         return Denied(f"request.kind: is not a version of {named.kind}, the kind of request.resource", code=400)
-    if body_bytes > MAX_STORED_BYTES and review.operation in (Operation.CREATE, Operation.UPDATE):
-        size = _size(review.object)
-        if size > MAX_STORED_BYTES:
-            message = f"request.object: has {size} bytes; the limit is {MAX_STORED_BYTES}: make it smaller"
+    # A value takes at least two bytes.
+    if body_bytes > 2 * MAX_STORED_VALUES and review.operation in (Operation.CREATE, Operation.UPDATE):
+        data = _encoded(review.object)
+        if len(data) > MAX_STORED_BYTES:
+            message = f"request.object: has {len(data)} bytes; the limit is {MAX_STORED_BYTES}: make it smaller"
             return Denied(message, code=413)
+        # A stored object that exceeds this limit can still be changed.
+        if too_many_values(data, MAX_STORED_VALUES) and not too_many_values(
+            _encoded(review.old_object), MAX_STORED_VALUES
+        ):
+            return Denied(f"request.object: has more than {MAX_STORED_VALUES} values: make it smaller", code=413)
     changed: dict[str, Any] = {}
     if review.object is not None:
         given = readable(version.schema, review.object, mistyped=False)
@@ -242,8 +252,8 @@ def _note_only(kind: KindDefinition, review: Review) -> str:
     return str(forbidden(path, detail))
 
 
-def _size(obj: Any) -> int:
+def _encoded(obj: Any) -> bytes:
     try:
-        return len(orjson.dumps(obj))
+        return orjson.dumps(obj)
     except (TypeError, ValueError):
-        return 0  # nested too deep; another check denies it and names the field
+        return b""  # nested too deep; another check denies it and names the field

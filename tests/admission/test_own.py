@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.admission.running import MAX_STORED_BYTES, prepared, stored_form
+from app.admission.running import MAX_STORED_BYTES, MAX_STORED_VALUES, prepared, stored_form
 from app.api.kind import Version
 from app.api.names import CONVERSION_DATA
 from app.kube.admission import Denied, GroupVersionKind, GroupVersionResource, Operation, Review
@@ -90,6 +90,21 @@ def test_oversized_objects_are_refused_before_validation(operation: Operation) -
     resource = GroupVersionResource("example.com", "v1", "widgets")
     foreign = Review("u", operation, GroupVersionKind("example.com", "v1", "Widget"), resource, object=large)
     assert prepared(foreign, MAX_STORED_BYTES + 100) is foreign
+
+
+@pytest.mark.behaviour("MGR-45")
+def test_objects_of_too_many_values_are_refused_unless_they_are_stored() -> None:
+    """Fifteen objects of half a million empty lists exhausted the memory of every process that caches them."""
+    dense = {"spec": {"note": [[]] * MAX_STORED_VALUES}}
+    size = 3 * MAX_STORED_VALUES
+    for operation, old in ((Operation.CREATE, None), (Operation.UPDATE, {"spec": {}})):
+        found = prepared(review(dense, old, operation), size)
+        assert isinstance(found, Denied)
+        assert found.message == f"request.object: has more than {MAX_STORED_VALUES} values: make it smaller"
+    changed = review(dense, {"spec": {"note": [[]] * (MAX_STORED_VALUES + 1)}}, Operation.UPDATE)
+    assert prepared(changed, 2 * size) is changed
+    fewer = review({"spec": {"note": ["x"] * (MAX_STORED_VALUES - 10)}})
+    assert prepared(fewer, size) is fewer
 
 
 # --- Conversion trusts conversion notes; the restored objects are still validated.
