@@ -37,6 +37,9 @@ V1BETA1: Final = "admission.k8s.io/v1beta1"
 #: Maximum length of a message or warning in characters, and maximum number of warnings.
 MAX_MESSAGE_LENGTH: Final = 16 * 1024
 MAX_WARNINGS: Final = 100
+#: Maximum size of a patch before encoding: more than an API server accepts as an object, however often each part is
+#: replaced.
+MAX_PATCH_BYTES: Final = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,8 @@ def answer(uid: str, decision: Decision) -> bytes:
             operations = orjson.dumps([operation.as_json() for operation in decision.operations])
         except TypeError:
             return _refused(uid, V1, _unanswerable(decision), 400)
+        if len(operations) > MAX_PATCH_BYTES:
+            return _refused(uid, V1, f"request.object: its changes have more than {MAX_PATCH_BYTES} bytes", 413)
         patch = (b',"patchType":"JSONPatch","patch":"', b2a_base64(operations, newline=False), b'"')
     elif type(decision) is Denied:
         return _refused(uid, V1, decision.message, decision.code, decision.reason)

@@ -10,7 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from app.admission.requests import too_many_values
-from app.admission.review import Refusal, answer, read_review, refusal_answer, too_large, wrong_content_type
+from app.admission.review import (
+    MAX_PATCH_BYTES,
+    Refusal,
+    answer,
+    read_review,
+    refusal_answer,
+    too_large,
+    wrong_content_type,
+)
 from app.kube.admission import (
     Allowed,
     Denied,
@@ -276,6 +284,15 @@ def test_allowed_answers_have_code_200_and_the_request_uid() -> None:
         "apiVersion": "admission.k8s.io/v1",
         "response": {"uid": "u-1", "allowed": True, "status": {"metadata": {}, "code": 200}},
     }
+
+
+@pytest.mark.behaviour("PW-35")
+def test_an_enormous_patch_is_refused() -> None:
+    operations = tuple(PatchOperation("add", f"/spec/{number}", "x" * 1024 * 1024) for number in range(16))
+    refused = json.loads(answer("u", Patched(operations)))["response"]
+    assert (refused["allowed"], refused["status"]["code"]) == (False, 413)
+    assert refused["status"]["message"] == f"request.object: its changes have more than {MAX_PATCH_BYTES} bytes"
+    assert json.loads(answer("u", Patched(operations[1:])))["response"]["allowed"]
 
 
 @pytest.mark.behaviour("MGR-45")

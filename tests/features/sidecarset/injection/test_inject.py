@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from app.features.sidecarset.injection import inject
 from tests.features.admitting import LIST, NOW, Json, World, main, pod, sidecarset
 
 SHIPPER = {"name": "shipper"}
@@ -109,6 +110,21 @@ def test_a_subpath_that_changes_meaning_is_refused(
             f"{container}: its subPathExpr uses $(DIR), which has one value from container {container} and another "
             f"from {origin}; use one value, or set shareVolumePolicy.type to disabled"
         )
+
+
+@pytest.mark.behaviour("PW-35")
+def test_what_sidecars_share_with_a_pod_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Pod of 3 MB may have 90,000 mounts, and match fifty sets."""
+    monkeypatch.setattr(inject, "MAX_SHARED", 20)
+    mounts = [{"name": "logs", "mountPath": f"/{number}"} for number in range(4)]
+    given = pod(containers=[main("main", volumeMounts=mounts)])
+    sets = [sidecarset(f"s{number}", {**SHARING, "name": f"shipper-{number}"}) for number in range(5)]
+    assert World().apply(*sets[:4]).create(given).denied is None
+    refused = World().apply(*sets).create(given).denied
+    assert refused is not None
+    assert refused.message == (
+        "Pod shop/web-0: its sidecars would have more than 20 mounts, devices and variables, with those they share"
+    )
 
 
 def computing(name: str, pattern: str = ".*", **expressions: Any) -> Json:
