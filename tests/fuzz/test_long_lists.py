@@ -12,6 +12,7 @@ import msgspec
 import orjson
 import pytest
 
+from app.api.core.env import device_errors, mount_errors
 from app.api.gopod import POD
 from app.api.names import CONTAINER_PROBE_CONTEXT
 from app.api.structural import validate
@@ -38,7 +39,7 @@ from app.features.workloadspread.plan.subsets import MAX_PATCHED_BYTES, patched,
 from app.features.workloadspread.plan.subsets import affinity_with as affinity_of_subset
 from app.features.workloadspread.types import WorkloadSpreadSubset
 from app.features.workloadspread.webhooks import template_of
-from app.kube.fielderrors import MAX_AGGREGATE, aggregate
+from app.kube.fielderrors import MAX_AGGREGATE, Path, aggregate
 from app.kube.objects import decode_pod
 from app.kube.patches import PatchError, strategic_merge
 from app.kube.quantities import parse
@@ -92,6 +93,14 @@ def _claims(names: list[str]) -> list[Json]:
 def _volumes(names: list[str]) -> object:
     template = {"spec": {"volumes": [{"name": name} for name in names]}}
     return template_of({"spec": {"template": template, "volumeClaimTemplates": _claims(names)}})
+
+
+def _devices(names: list[str]) -> object:
+    container = {
+        "volumeMounts": [{"name": f"v{number}", "mountPath": path} for number, path in enumerate(_others(names))],
+        "volumeDevices": [{"name": f"v{number}", "devicePath": path} for number, path in enumerate(names)],
+    }
+    return [*device_errors(container, {}, Path()), *mount_errors(container, {}, Path())]
 
 
 def _conditions(names: list[str]) -> object:
@@ -151,6 +160,7 @@ def _selector_values(names: list[str]) -> object:
         _pods_to_delete,
         lambda names: list(repeated_claims({"volumeClaimTemplates": _claims(names)})),
         _volumes,
+        _devices,
         _conditions,
         _preferred_terms,
         _deleted_from_a_list,
@@ -163,6 +173,7 @@ def _selector_values(names: list[str]) -> object:
         "podsToDelete",
         "repeated claims",
         "claims as volumes",
+        "devices",
         "keys of a list",
         "preferred terms",
         "deleted",

@@ -175,6 +175,7 @@ _NO_BLOCK: Final = "can only use volume source type of PersistentVolumeClaim or 
 def mount_errors(container: Json, volumes: Mapping[str, Json], path: Path) -> Iterator[FieldError]:
     """Validate ``volumeMounts``. ``volumes`` are the valid volumes by name."""
     devices = {device["name"]: device["devicePath"] for device in container.get("volumeDevices", ())}
+    device_paths = set(devices.values())
     taken: set[str] = set()
     for index, mount in enumerate(container.get("volumeMounts", ())):
         at = path.index(index)
@@ -190,7 +191,7 @@ def mount_errors(container: Json, volumes: Mapping[str, Json], path: Path) -> It
         taken.add(mount_path)
         if name in devices:
             yield invalid(at.child("name"), name, "must not already exist in volumeDevices")
-        if mount_path in devices.values():
+        if mount_path in device_paths:
             detail = "must not already exist as a path in volumeDevices"
             yield invalid(at.child("mountPath"), mount_path, detail)
         # Kubernetes reports these at the list instead of the item.
@@ -231,6 +232,7 @@ def _mode_errors(mount: Json, container: Json, path: Path) -> Iterator[FieldErro
 def device_errors(container: Json, volumes: Mapping[str, Json], path: Path) -> Iterator[FieldError]:
     """Validate ``volumeDevices``: volumes exposed as raw block devices. Only claims are allowed."""
     mounts = {mount["name"]: mount["mountPath"] for mount in container.get("volumeMounts", ())}
+    mounted = set(mounts.values())
     names: set[str] = set()
     taken: set[str] = set()
     for index, device in enumerate(container.get("volumeDevices", ())):
@@ -251,7 +253,7 @@ def device_errors(container: Json, volumes: Mapping[str, Json], path: Path) -> I
             taken.add(device_path)
         if name in mounts:
             yield invalid(at.child("name"), name, "must not already exist in volumeMounts")
-        if device_path in mounts.values():
+        if device_path in mounted:
             detail = "must not already exist as a path in volumeMounts"
             yield invalid(at.child("devicePath"), device_path, detail)
         if name:
