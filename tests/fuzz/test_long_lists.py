@@ -306,6 +306,10 @@ TOO_MANY = [{"key": "app", "operator": "NotIn", "values": [f"v{number}"]} for nu
             "spec.subsets: Too many: 257",
         ),
         (
+            lambda: create(spread({"name": "a"}, targetFilter={"replicasPathList": ["spec.replicas"] * 257})).message,
+            "spec.targetFilter.replicasPathList: Too many: 257",
+        ),
+        (
             lambda: write_united(united(*({"name": f"s{number}"} for number in range(1_001)))).message,
             "spec.topology.subsets: Too many: 1001: must have at most 1000 items",
         ),
@@ -322,6 +326,7 @@ TOO_MANY = [{"key": "app", "operator": "NotIn", "values": [f"v{number}"]} for nu
         "priority",
         "weights",
         "subsets",
+        "paths of replicas",
         "workloads",
         "topology keys",
     ],

@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, TypeVar
 
+import orjson
+
 from app.api import names
 from app.features.cloneset.types import CloneSet
 from app.features.statefulset.types import StatefulSet
@@ -20,7 +22,18 @@ from app.kube.client import Client
 from app.kube.concurrency import Coalesced
 from app.kube.discovery import KindMapper
 from app.kube.errors import UNANSWERED, Forbidden, NotFound
-from app.kube.objects import ConfigMap, Job, Node, ObjectMeta, OwnerReference, Pod, decode_metadata, is_short
+from app.kube.objects import (
+    ConfigMap,
+    Job,
+    Node,
+    ObjectMeta,
+    OwnerReference,
+    Pod,
+    Struct,
+    decode_metadata,
+    decoder,
+    is_short,
+)
 from app.kube.objects import Workload as NativeWorkload
 from app.kube.resources import DEPLOYMENTS, REPLICASETS, ObjectKey, Resource
 from app.kube.selector_query import SelectorError
@@ -45,12 +58,34 @@ REMEMBERED: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """Key by which concurrent reads are coalesced."""
+    """Key by which concurrent reads are coalesced. If not ``whole``, only what the replicas depend on is decoded: every
+    new Pod waits for it, and the Pod template may have a megabyte."""
 
     group: str
     kind: str
     api_version: str
     key: ObjectKey
+    whole: bool
+
+
+class _BriefSpec(Struct, frozen=True):
+    replicas: Any = None
+    parallelism: Any = None
+
+
+class _Brief(Struct, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: _BriefSpec = _BriefSpec()
+
+
+_decode_brief: Final = decoder(_Brief)
+
+
+def _brief(body: bytes) -> Mapping[str, Any]:
+    """Decode the replicas of a workload, and whether it is being deleted."""
+    found = _decode_brief(body)
+    spec = {"replicas": found.spec.replicas, "parallelism": found.spec.parallelism}
+    return {"metadata": {"deletionTimestamp": found.metadata.deletion_timestamp}, "spec": spec}
 
 
 class LiveTargets:
@@ -68,12 +103,13 @@ class LiveTargets:
     async def wanted(self, spread: PreparedSpread) -> int:
         """Return the current replicas. A target that is gone or being deleted has none. [WS-18]"""
         group, kind, name = spread.target
-        target = _Target(group, kind, spread.api_version, ObjectKey(spread.key.namespace, name))
+        custom = self._whitelist().targets.get((group, kind))
+        path = custom.replicas_path if custom is not None and not spread.paths else ""
+        key = ObjectKey(spread.key.namespace, name)
+        target = _Target(group, kind, spread.api_version, key, whole=bool(spread.paths or path))
         found = await self._patiently(lambda: self._read(target))
         if found is None:
             return 0
-        custom = self._whitelist().targets.get((group, kind))
-        path = custom.replicas_path if custom is not None and not spread.paths else ""
         try:
             wanted = replicas_of(found, (group, kind), spread.paths, path)
         except ReplicasPathError as error:
@@ -88,7 +124,7 @@ class LiveTargets:
 
     async def target(self, api_version: str, group: str, kind: str, key: ObjectKey) -> Mapping[str, Any] | None:
         """Return the target, or None if it is gone or being deleted."""
-        return await self._read(_Target(group, kind, api_version, key))
+        return await self._read(_Target(group, kind, api_version, key, whole=True))
 
     async def is_served(self, group: str, kind: str, api_version: str) -> bool:
         """Return whether the kind is served. Raises KubeError."""
@@ -145,7 +181,10 @@ class LiveTargets:
         if resource is None:
             return None
         try:
-            found = await self._client.get(resource, target.key.name, target.key.namespace)
+            name, namespace = target.key.name, target.key.namespace
+            found: Mapping[str, Any] = await self._client.get(
+                resource, name, namespace, decode=orjson.loads if target.whole else _brief
+            )
         except NotFound:
             return None
         return None if (found.get("metadata") or {}).get("deletionTimestamp") else found

@@ -32,6 +32,8 @@ GROUPS_BY_KIND: Final[Mapping[str, tuple[str, ...]]] = {
 ALL_SUBSETS_WITHIN: Final = 295
 #: Maximum number of subsets. Each new Pod is compared with all of them.
 MAX_SUBSETS: Final = 256
+#: Maximum number of paths of replicas. All of them are read for each new Pod.
+MAX_PATHS: Final = 256
 #: Maximum of an int32.
 _NO_LIMIT: Final = 2**31 - 1
 _ALL_PERCENT: Final = 100
@@ -160,11 +162,14 @@ def strategy_errors(spread: WorkloadSpread) -> list[FieldError]:
 
 
 def filter_errors(spread: WorkloadSpread) -> list[FieldError]:
-    """Return the errors in the selector of targetFilter. [WS-14]"""
-    filtered = spread.spec.target_filter
+    """Return the errors in targetFilter. [WS-14]"""
+    filtered, at = spread.spec.target_filter, SPEC.child("targetFilter")
     if filtered is None:
         return []
-    return validate_selector(filtered.selector, SPEC.child("targetFilter", "selector"))
+    errors = validate_selector(filtered.selector, at.child("selector"))
+    if (count := len(filtered.replicas_path_list or ())) > MAX_PATHS:
+        errors.append(too_many(at.child("replicasPathList"), count, MAX_PATHS))
+    return errors
 
 
 def conflict_errors(spread: WorkloadSpread, others: Iterable[WorkloadSpread]) -> list[FieldError]:

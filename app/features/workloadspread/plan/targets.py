@@ -57,10 +57,9 @@ def at_path(target: Mapping[str, Any], path: str) -> int:
     if not path:
         return 0
     held: Any = target
-    steps = path.split(".")
-    if len(steps) > _MAX_STEPS:
+    if path.count(".") >= _MAX_STEPS:
         raise ReplicasPathError(f"replicas path {path[:100]}…: exceeds {_MAX_STEPS} steps")
-    for step in steps:
+    for step in path.split("."):
         if isinstance(held, Mapping) and step in held:
             held = held[step]
         elif isinstance(held, list) and step.isdecimal() and len(step) < _MAX_DIGITS and int(step) < len(held):
