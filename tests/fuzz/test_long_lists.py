@@ -22,6 +22,7 @@ from app.features.cloneset.validation import Facts, spec_errors
 from app.features.containerrecreate.kind import CONTAINER_RECREATE_REQUEST
 from app.features.containerrecreate.validation import pod_errors
 from app.features.daemonset.validation import spec_errors as daemon_errors
+from app.features.ephemeraljob.validation import container_errors
 from app.features.imagepull.plan.lists import children_of
 from app.features.imagepull.plan.lists import template_of as list_template
 from app.features.imagepull.types import ImageListPullJob, ImagePullJob
@@ -306,6 +307,10 @@ TOO_MANY = [{"key": "app", "operator": "NotIn", "values": [f"v{number}"]} for nu
             "spec.subsets: Too many: 257",
         ),
         (
+            lambda: aggregate(container_errors([{}] * 257)),
+            "ephemeralContainers: Too many: 257: must have at most 256 items",
+        ),
+        (
             lambda: create(spread({"name": "a"}, targetFilter={"replicasPathList": ["spec.replicas"] * 257})).message,
             "spec.targetFilter.replicasPathList: Too many: 257",
         ),
@@ -326,6 +331,7 @@ TOO_MANY = [{"key": "app", "operator": "NotIn", "values": [f"v{number}"]} for nu
         "priority",
         "weights",
         "subsets",
+        "ephemeral containers",
         "paths of replicas",
         "workloads",
         "topology keys",

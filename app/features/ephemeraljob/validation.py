@@ -8,7 +8,7 @@ from typing import Any, Final
 from app.api.core.containers import security_errors
 from app.api.core.env import env_errors, env_from_errors
 from app.api.gocore import container_json
-from app.kube.fielderrors import FieldError, Path, duplicate, forbidden, invalid, not_supported, required
+from app.kube.fielderrors import FieldError, Path, duplicate, forbidden, invalid, not_supported, required, too_many
 from app.kube.selectors import validate_selector
 from app.kube.validation import is_dns1123_label
 
@@ -23,11 +23,15 @@ _ALLOWED: Final = frozenset(
         *("stdin", "stdinOnce", "tty", "targetContainerName"),
     )
 )
+#: Maximum number of containers. Each empty one has seven errors.
+MAX_CONTAINERS: Final = 256
 _NUMBERS: Final = ("replicas", "parallelism", "activeDeadlineSeconds", "ttlSecondsAfterFinished")
 
 
 def container_errors(containers: Sequence[Mapping[str, Any]]) -> list[FieldError]:
     """Return all errors in the containers. Raises GoTypeError for a field of the wrong type. [EJ-1]"""
+    if len(containers) > MAX_CONTAINERS:
+        return [too_many(_AT, len(containers), MAX_CONTAINERS)]
     errors: list[FieldError] = []
     seen: set[str] = set()
     for index, given in enumerate(containers):
