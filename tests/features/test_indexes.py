@@ -19,6 +19,7 @@ from app.features.workloadspread.reconcile import SPREADS
 from app.framework.watched import Watched
 from app.kube.resources import ObjectKey
 from app.kube.store import Store
+from tests.fuzz import cost
 
 Json = dict[str, Any]
 WEB: Json = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
@@ -104,3 +105,27 @@ def test_an_index_is_as_if_built_anew(
             assert [one.name for one in found] == [one.name for one in wanted]
     store.replace([])
     assert plain(index) == plain(make(Store()))
+
+
+@pytest.mark.parametrize("make", [pytest.param(make, id=watched.name) for make, (watched, _) in INDEXES.items()])
+def test_a_change_costs_the_same_among_many_objects(make: Callable[[Store[Any]], Any]) -> None:
+    watched, specs = INDEXES[make]
+
+    def put(store: Store[Any], number: int) -> None:
+        spec = {**specs[0], **({"targetRef": {**WEB, "name": f"web-{number}"}} if "targetRef" in specs[0] else {})}
+        metadata: Json = {"name": f"one-{number}", "uid": f"{number}", "resourceVersion": "1", "generation": 1}
+        metadata |= {"namespace": "shop"} if watched.resource.namespaced else {}
+        metadata |= {"creationTimestamp": "2030-01-01T00:00:00Z"}
+        store.put(watched.decode(orjson.dumps({"metadata": metadata, "spec": spec})))
+
+    def steps(others: int) -> int:
+        store: Store[Any] = Store()
+        index = make(store)
+        for number in range(others):
+            put(store, number)
+        with cost.counted() as count:
+            put(store, others)
+        assert index is not None
+        return count[0]
+
+    assert steps(200) < 1.5 * steps(20)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from bisect import insort
+from collections import Counter
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -68,19 +70,42 @@ def prepare_spread(spread: WorkloadSpread) -> PreparedSpread:
     )
 
 
-@dataclass(slots=True)
 class NamespaceSpreads:
-    """WorkloadSpreads of a namespace by target, oldest first. Admission rejects a second one for the same target."""
+    """WorkloadSpreads of a namespace by name, and by target, oldest first. Admission rejects a second one for the same
+    target."""
 
-    by_target: dict[Workload, list[PreparedSpread]]
-    kinds: frozenset[GroupKind] = frozenset()
+    def __init__(self) -> None:
+        self.by_name: dict[str, PreparedSpread] = {}
+        self.by_target: dict[Workload, list[PreparedSpread]] = {}
+        self._kinds: Counter[GroupKind] = Counter()
+
+    @property
+    def kinds(self) -> Set[GroupKind]:
+        """Group and kind of the targets."""
+        return self._kinds.keys()
+
+    def put(self, spread: PreparedSpread) -> None:
+        self.by_name[spread.key.name] = spread
+        insort(self.by_target.setdefault(spread.target, []), spread, key=lambda one: (one.created, one.key.name))
+        self._kinds[spread.target[:2]] += 1
+
+    def remove(self, name: str) -> None:
+        spread = self.by_name.pop(name, None)
+        if spread is None:
+            return
+        left = [one for one in self.by_target.pop(spread.target) if one is not spread]
+        if left:
+            self.by_target[spread.target] = left
+        kind = spread.target[:2]
+        self._kinds[kind] -= 1
+        if not self._kinds[kind]:
+            del self._kinds[kind]
 
 
 class SpreadIndex:
     """Indexes the WorkloadSpreads in a store. Status changes are ignored."""
 
     def __init__(self, spreads: Store[WorkloadSpread]) -> None:
-        self._prepared: dict[str, dict[str, PreparedSpread]] = {}
         self._namespaces: dict[str, NamespaceSpreads] = {}
         spreads.subscribe(self._changed)
 
@@ -89,28 +114,20 @@ class SpreadIndex:
         return self._namespaces.get(namespace)
 
     def get(self, key: ObjectKey) -> PreparedSpread | None:
-        return self._prepared.get(key.namespace, {}).get(key.name)
+        here = self._namespaces.get(key.namespace)
+        return here.by_name.get(key.name) if here is not None else None
 
     def _changed(self, change: Change[WorkloadSpread]) -> None:
         old, new = change.old, change.new
         if old is not None and new is not None and old.is_but_for_status(new):
             return
         key = key_of(change.object)
-        here = self._prepared.setdefault(key.namespace, {})
-        here.pop(key.name, None)
+        here = self._namespaces.setdefault(key.namespace, NamespaceSpreads())
+        here.remove(key.name)
         if new is not None and not new.deleting:
             try:
-                here[key.name] = prepare_spread(new)
+                here.put(prepare_spread(new))
             except SelectorError as error:
                 logger.warning("ignoring WorkloadSpread %s: spec.targetFilter.selector: %s", key, error)
-        self._file(key.namespace, here)
-
-    def _file(self, namespace: str, here: Mapping[str, PreparedSpread]) -> None:
-        if not here:
-            self._namespaces.pop(namespace, None)
-            del self._prepared[namespace]
-            return
-        by_target: dict[Workload, list[PreparedSpread]] = {}
-        for one in sorted(here.values(), key=lambda one: (one.created, one.key.name)):
-            by_target.setdefault(one.target, []).append(one)
-        self._namespaces[namespace] = NamespaceSpreads(by_target, frozenset(target[:2] for target in by_target))
+        if not here.by_name:
+            del self._namespaces[key.namespace]
