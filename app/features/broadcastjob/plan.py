@@ -258,7 +258,8 @@ def next_step(
     policy = spec.failure_policy.type or FAIL_FAST
     if counts.failed > seen_failures and policy == PAUSE:
         return step(Next.PAUSE, reason="Paused")
-    running = [pod for pod in pods if is_active(pod)]
+    # A Pod that restarted too often has failed already; like a finished one, it stays. [BJ-9]
+    running = [pod for pod in pods if is_active(pod) and not has_failed(pod, limit)]
     if counts.failed and policy == FAIL_FAST:
         message = "failure policy is FailurePolicyTypeFailFast and failed pod is found"
         return step(Next.FAIL, delete=running, reason="failed pod is found", message=message)

@@ -115,6 +115,14 @@ def test_each_state_of_a_job_has_its_next_action(
     assert (found.next, found.reason) == (expected, reason)
 
 
+@pytest.mark.behaviour("BJ-9", "BJ-10")
+def test_a_failed_job_stops_only_pods_that_have_not_failed() -> None:
+    failed, running = pod("n01", restarts=1, policy="OnFailure"), pod("n02", policy="OnFailure")
+    assert step(job(), 2, failed, running).delete == [running]
+    late = job(failurePolicy={"type": "Continue"}, completionPolicy={"activeDeadlineSeconds": 10})
+    assert step(late, 2, failed, running, age=10).delete == [running]
+
+
 @pytest.mark.behaviour("BJ-15")
 def test_a_job_without_nodes_continues_and_a_failed_job_with_policy_never_does_not_end() -> None:
     assert step(job(), 0).next is Next.RUN
