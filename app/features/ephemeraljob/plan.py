@@ -232,14 +232,14 @@ def next_step(
     phase, condition = _phase(match, counts)
     conditions = [condition] if condition else []
     place = f"EphemeralJob {job.metadata.namespace}/{job.name}"
-    if phase in (SUCCEEDED, FAILED):
-        return Step(phase, match, counts, conditions=conditions, ended=True)
-    deadline = spec.active_deadline_seconds
-    if deadline is not None and passed >= deadline and not spec.paused:
+    ended, deadline = phase in (SUCCEEDED, FAILED), spec.active_deadline_seconds
+    if deadline is not None and passed >= deadline and not (ended or spec.paused):
         conditions.append(("JobFailed", "DeadlineExceeded", f"{place} was active longer than specified deadline"))
         return Step(FAILED, match, counts, conditions=conditions, ended=True)
     if counts[State.FAILED]:
-        conditions.append(("JobFailed", "CreateFailed", f"{place} failed to create ephemeral container"))
+        conditions.append(("JobFailed", "CreateFailed", f"{place} failed to create ephemeral container"))  # [EJ-12]
+    if ended:
+        return Step(phase, match, counts, conditions=conditions, ended=True)
     inject: list[Pod] = []
     if not spec.paused:
         # [EJ-9, EJ-15]
@@ -277,7 +277,7 @@ def broken() -> Step:
 
 
 def _phase(match: int, counts: Mapping[State, int]) -> tuple[str, tuple[str, str, str] | None]:
-    """Return the phase and its condition. [EJ-11, EJ-14]"""
+    """Return the phase and its condition, except for failures. [EJ-11, EJ-14]"""
     succeeded, failed = counts[State.SUCCEEDED], counts[State.FAILED]
     if match == 0:
         return WAITING, ("MatchedEmpty", "MatchEmpty", "job match no pods")
@@ -286,7 +286,7 @@ def _phase(match: int, counts: Mapping[State, int]) -> tuple[str, tuple[str, str
     if counts[State.RUNNING]:
         return RUNNING, None
     if succeeded + failed == match:
-        return FAILED, ("JobFailed", "JobFailed", "job failed to run all tasks")
+        return FAILED, None
     return (WAITING if counts[State.WAITING] == match else UNKNOWN), None
 
 

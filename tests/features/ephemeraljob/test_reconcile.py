@@ -120,6 +120,19 @@ async def test_a_deadline_keeps_the_condition_that_no_pod_matches(there: World) 
     assert [one["type"] for one in found["conditions"]] == ["Initialized", "MatchedEmpty", "JobFailed"]
 
 
+@pytest.mark.behaviour("EJ-11", "EJ-12")
+@in_world
+async def test_a_job_that_fails_has_the_condition_of_openkruise(there: World) -> None:
+    await pods(there, 1)
+    await job(there)
+    await there.settled(3.0)
+    await reports(there, "p0", {"terminated": {"exitCode": 1, "finishedAt": "2030-01-01T00:00:00Z"}})
+    found = await status(there, phase="Failed", failed=1)
+    (_, failed) = found["conditions"]
+    text = "EphemeralJob work/ej failed to create ephemeral container"
+    assert (failed["type"], failed["reason"], failed["message"]) == ("JobFailed", "CreateFailed", text)
+
+
 @pytest.mark.behaviour("EJ-12", "EJ-5")
 @in_world
 async def test_a_paused_job_has_no_deadline(there: World) -> None:
