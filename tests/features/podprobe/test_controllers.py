@@ -327,6 +327,15 @@ async def test_conditions_of_serverless_pods_mark_them(there: World) -> None:
     assert marker["status"]["matchedPods"] == 1
 
 
+@pytest.mark.behaviour("PPM-11", "PPM-15")
+@in_world
+async def test_serverless_pods_count_even_if_they_are_not_marked(there: World) -> None:
+    await there.node("v1", type="virtual-kubelet")
+    await there.pod("p1", "v1", app="x")
+    await there.marker("a", probe(podConditionType="healthy"))
+    await there.becomes(lambda: there.status_of(MARKERS, "a"), {"observedGeneration": 1, "matchedPods": 1})
+
+
 def marker_of(name: str, *probes: Json) -> PodProbeMarker:
     spec = {"selector": {"matchLabels": {"app": "x"}}, "probes": list(probes)}
     return PodProbeMarker.model_validate({"metadata": {"name": name, "namespace": "default"}, "spec": spec})

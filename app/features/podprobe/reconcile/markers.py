@@ -209,8 +209,6 @@ class PodProbeMarkerReconciler:
         if self._serverless:
             for pod in serverless:
                 await self._mark(marker, pod)
-        else:
-            serverless = []
         await self._report(marker, known, sum(map(len, by_node.values())) + len(serverless))
 
     async def _write(
