@@ -9,7 +9,7 @@ from app.api.core.pods import node_selector_term_errors, toleration_errors, unkn
 from app.api.fields import NodeSelectorTerm
 from app.api.gopod import POD, POD_TEMPLATE
 from app.features.statefulset.types import DELETE, ORDERED_READY, PARALLEL, RETAIN
-from app.features.uniteddeployment.plan.subsets import ON_DELETE, ROLLING_UPDATE
+from app.features.uniteddeployment.plan.subsets import ON_DELETE, ROLLING_UPDATE, STATEFUL
 from app.features.uniteddeployment.types import (
     ADAPTIVE,
     ADVANCED_STATEFUL_SET,
@@ -185,8 +185,8 @@ def warnings(spec: UnitedDeploymentSpec) -> tuple[str, ...]:
     strategy = spec.schedule_strategy
     if strategy.adaptive is not None and strategy.type != ADAPTIVE:
         found.append("spec.topology.scheduleStrategy.adaptive: has no effect unless the type is Adaptive")
-    if given is not None and given[0] == CLONE_SET and _rolling(given[1]).get("partition") is not None:
-        at = "spec.template.cloneSetTemplate.spec.updateStrategy.rollingUpdate.partition"
+    if given is not None and given[0] != DEPLOYMENT and _rolling(given[1]).get("partition") is not None:
+        at = f"spec.template.{given[0]}.spec.updateStrategy.rollingUpdate.partition"
         found.append(f"{at}: ignored; set spec.updateStrategy.manualUpdate.partitions per subset instead")
     if not spec.subsets:
         found.append("spec.topology.subsets: without subsets, no Pods are created")
@@ -256,7 +256,8 @@ def _template_errors(spec: UnitedDeploymentSpec) -> list[FieldError]:
             invalid(path.child("spec", "replicas"), body["replicas"], "replicas in template will not be used")
         )
     rolling = _rolling(workload)
-    if name != DEPLOYMENT and rolling.get("partition") is not None and name != CLONE_SET:
+    rolls = as_object(body.get("updateStrategy")).get("type") == ROLLING_UPDATE
+    if name in STATEFUL and rolls and rolling.get("partition") is not None:
         at = path.child("spec", "updateStrategy", "rollingUpdate", "partition")
         errors.append(invalid(at, rolling["partition"], "partition in template will not be used"))
     if name == STATEFUL_SET:

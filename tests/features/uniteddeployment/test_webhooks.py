@@ -85,14 +85,17 @@ def test_v1alpha1_is_validated_like_v1beta1() -> None:
     assert "spec.selector: Forbidden" in write(changed, stored).message
 
 
+PARTITIONED = {"type": "RollingUpdate", "rollingUpdate": {"partition": 1}}
+
+
 @pytest.mark.behaviour("UD-9")
 @pytest.mark.parametrize(
     ("kind", "more", "field"),
     [
         ("deploymentTemplate", {"replicas": 2}, "replicas"),
         ("cloneSetTemplate", {"replicas": 2}, "replicas"),
-        ("statefulSetTemplate", {"updateStrategy": {"rollingUpdate": {"partition": 1}}}, "partition"),
-        ("advancedStatefulSetTemplate", {"updateStrategy": {"rollingUpdate": {"partition": 1}}}, "partition"),
+        ("statefulSetTemplate", {"updateStrategy": PARTITIONED}, "partition"),
+        ("advancedStatefulSetTemplate", {"updateStrategy": PARTITIONED}, "partition"),
     ],
 )
 def test_a_template_cannot_set_fields_of_the_subset(kind: str, more: Json, field: str) -> None:
@@ -278,19 +281,23 @@ def test_few_patches_are_merged_with_a_large_template(bytes_: int, merged: int) 
     assert len(patch_errors(read(obj), None)) == merged
 
 
-def with_partition() -> Json:
-    obj = united(kind="cloneSetTemplate")
-    spec = obj["spec"]["template"]["cloneSetTemplate"]["spec"]
-    spec["updateStrategy"] = {"type": "RollingUpdate", "rollingUpdate": {"partition": 1}}
+def with_partition(kind: str, strategy: Json) -> Json:
+    obj = united(kind=kind)
+    obj["spec"]["template"][kind]["spec"]["updateStrategy"] = strategy
     return obj
 
 
-@pytest.mark.behaviour("UD-8")
+UNTYPED = {"rollingUpdate": {"partition": 1}}
+
+
+@pytest.mark.behaviour("UD-8", "UD-9")
 @pytest.mark.parametrize(
     ("obj", "said"),
     [
         (united(updateStrategy={"manualUpdate": {"partitions": {"a": 1}}}), "Deployments have no partition"),
-        (with_partition(), "rollingUpdate.partition: ignored; set"),
+        (with_partition("cloneSetTemplate", PARTITIONED), "rollingUpdate.partition: ignored; set"),
+        (with_partition("statefulSetTemplate", UNTYPED), "rollingUpdate.partition: ignored; set"),
+        (with_partition("advancedStatefulSetTemplate", UNTYPED), "rollingUpdate.partition: ignored; set"),
         (united(topology={"subsets": [], "scheduleStrategy": {"adaptive": {}}}), "has no effect unless the type"),
         (united(topology={"subsets": []}), "without subsets, no Pods are created"),
     ],
