@@ -48,8 +48,8 @@ def job_errors(spec: Mapping[str, Any], former: Mapping[str, Any] | None = None)
     errors += _completion_errors(spec)
     errors += _deadline_errors(spec)
     errors += _shared_errors(spec)
-    if former is not None and (spec.get("pullSecrets") or []) != (former.get("pullSecrets") or []):
-        # Order matters. [IMG-10]
+    if former is not None and spec.get("pullSecrets") != former.get("pullSecrets"):
+        # Order matters, and OpenKruise distinguishes an empty list from none. [IMG-10]
         errors.append(forbidden(_SPEC.child("pullSecrets"), "spec.pullSecrets is immutable"))
     return errors
 

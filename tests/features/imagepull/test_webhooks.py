@@ -114,6 +114,14 @@ def test_a_disabled_gate_is_named(name: str, gates: str, missing: str) -> None:
     assert made.code == 403
 
 
+@pytest.mark.behaviour("IMG-10")
+def test_an_empty_list_of_pull_secrets_differs_from_none() -> None:
+    stored = written(IMAGE_PULL_JOB, of(IMAGE_PULL_JOB), job()).obj
+    assert stored is not None
+    changed = {**stored, "spec": {**stored["spec"], "pullSecrets": []}}
+    assert "spec.pullSecrets is immutable" in written(IMAGE_PULL_JOB, of(IMAGE_PULL_JOB), changed, stored).message
+
+
 @pytest.mark.behaviour("IMG-2")
 def test_deletions_proceed_with_the_gate_off() -> None:
     stored = {**job(), "spec": {"image": "", "completionPolicy": {}}}
