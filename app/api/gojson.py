@@ -17,6 +17,7 @@ from decimal import Decimal
 from json.encoder import encode_basestring
 from typing import Any, Final, TypeAlias
 
+from app.kube.fielderrors import shortened
 from app.kube.quantities import QuantityError, parse
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
@@ -95,9 +96,6 @@ def _float_text(value: float) -> str:
 
 
 # --- Go types
-
-#: Maximum length of a key in the path of an error.
-_LONGEST_KEY: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +205,7 @@ def map_of(go_type: GoType) -> GoType:
         if not isinstance(value, Mapping):
             raise _mistyped(value, path, "object")
         # The path is copied for each value below a key, which can have a megabyte.
-        return {key: _read(go_type, value[key], f"{path}[{key[:_LONGEST_KEY]}]") for key in sorted(value)}
+        return {key: _read(go_type, value[key], f"{path}[{shortened(key)}]") for key in sorted(value)}
 
     return GoType(read, lambda: None, _falsy, item=go_type, is_map=True)
 

@@ -184,7 +184,7 @@ _LONGEST_PATH: Final = 1_000
 
 
 def _short(path: str) -> str:
-    return path if len(path) <= _LONGEST_PATH else f"{path[: _LONGEST_PATH // 2]}…"
+    return path if len(path) <= _LONGEST_PATH else shortened(path, _LONGEST_PATH // 2)
 
 
 @dataclass(frozen=True, slots=True)

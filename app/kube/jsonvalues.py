@@ -18,6 +18,8 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import orjson
 
+from app.kube.fielderrors import shortened
+
 T = TypeVar("T")
 
 #: The maximum number of levels kept. The deepest Kubernetes type has about 20, and our decoders read at least 200.
@@ -326,7 +328,7 @@ def _path_down(value: Any, levels: int) -> str:
         depth, path, held = pending.pop()
         if depth > levels:
             steps = islice(steps_from_root(path), 10)
-            return "".join(f"[{step}]" if isinstance(step, int) else f".{step[:256]}" for step in steps).lstrip(".")
+            return "".join(f"[{step}]" if isinstance(step, int) else f".{shortened(step)}" for step in steps).lstrip(".")
         if isinstance(held, Mapping):
             pending.extend((depth + 1, (path, key), held[key]) for key in held)
         elif isinstance(held, list):
