@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -18,6 +18,7 @@ from app.kube.clock import CONFLICT_ATTEMPTS, conflict_wait
 from app.kube.concurrency import Remembered, concurrently
 from app.kube.errors import UNANSWERED, AlreadyExists, Conflict, KubeError, NotFound, is_namespace_ending, message_of
 from app.kube.events import EventRecorder, reference
+from app.kube.fielderrors import shortened
 from app.kube.objects import Object, PersistentVolumeClaim, Pod, decode_metadata, decode_pod
 from app.kube.resources import PERSISTENTVOLUMECLAIMS, PODS
 from app.pods.admission import UNTRACKED
@@ -110,6 +111,16 @@ class Writer:
         """Record an event about the workload. [CS-156 … CS-167]"""
         about = reference(self._kind.resource, workload)
         self._events.event(about, "Warning" if warning else "Normal", reason, message)
+
+    @contextmanager
+    def reporting(self, workload: KubeObject, reason: str, text: str) -> Iterator[None]:
+        """Record a warning with ``text`` and the error if a write in this block fails. The error is raised again."""
+        try:
+            yield
+        except KubeError as error:
+            if not isinstance(error, PodHeldError):
+                self.event(workload, reason, f"{text}: {message_of(error)}", warning=True)
+            raise
 
     # ---- creating
 
@@ -253,21 +264,16 @@ class Writer:
         """Make the claim's Pod, which has ended or is about to, the claim's owner, so that both are deleted together.
         [CS-120]"""
         body = transfer_patch(claim.metadata, workload.metadata.uid, pod_reference(pod))
-        try:
+        with self.reporting(workload, "FailedUpdate", f"failed to update PVC {claim.metadata.name}"):
+            await self.patch_claim(claim, body)
+
+    async def patch_claim(self, claim: PersistentVolumeClaim, body: Mapping[str, Any]) -> None:
+        """Apply a strategic merge patch to an existing claim. Ignores a missing claim. Raises any other API error."""
+        name, namespace, kind = claim.metadata.name, claim.metadata.namespace, PatchType.STRATEGIC
+        with suppress(NotFound):
             await self._client.patch(
-                PERSISTENTVOLUMECLAIMS,
-                claim.metadata.name,
-                body,
-                claim.metadata.namespace,
-                kind=PatchType.STRATEGIC,
-                decode=decode_metadata,
+                PERSISTENTVOLUMECLAIMS, name, body, namespace, kind=kind, decode=decode_metadata
             )
-        except NotFound:
-            return
-        except KubeError as error:
-            text = f"failed to update PVC {claim.metadata.name}: {message_of(error)}"
-            self.event(workload, "FailedUpdate", text, warning=True)
-            raise
 
     # ---- changing Pods
 
@@ -437,4 +443,4 @@ def _go_json(go_type: GoType, body: Mapping[str, Any]) -> str:
     with suppress(GoTypeError):  # from a template that bypassed admission: shown unchanged
         content = normalized(go_type, content)
     text = dumps_go(content)
-    return text if len(text) <= MAX_SHOWN_JSON else f"{text[:MAX_SHOWN_JSON]}…"
+    return shortened(text, MAX_SHOWN_JSON)

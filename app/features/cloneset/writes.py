@@ -263,14 +263,9 @@ class CloneSetUpdater(Updater):
     async def recreate(self, snapshot: AnySnapshot, step: Step, target: Revision) -> None:
         """Mark the Pod for deletion, so that scaling replaces it. [CS-132]"""
         name, workload = step.pod.name, snapshot.workload
-        try:
+        failed = f"failed to patch pod specified-delete {name} for update(revision {target.name})"
+        with self.writer.reporting(workload, "FailedUpdatePodReCreate", failed):
             await self.writer.mark_for_deletion(snapshot.owner.uid, step.pod.pod)
-        except KubeError as error:
-            text = (
-                f"failed to patch pod specified-delete {name} for update(revision {target.name}): {message_of(error)}"
-            )
-            self.writer.event(workload, "FailedUpdatePodReCreate", text, warning=True)
-            raise
         # [PM-189]
         namespace = snapshot.owner.namespace
         logger.info("inplace: recreating Pod %s/%s for %s: %s", namespace, name, target.name, step.obstacle)

@@ -24,8 +24,7 @@ from app.features.statefulset.plan.scale import ScalePlan, plan_scaling
 from app.features.statefulset.plan.settings import Replica, Replicas, ResolvedSpec
 from app.features.statefulset.plan.update import BEGUN, CLAIMS_GROWN, MARKED
 from app.features.statefulset.types import StatefulSet
-from app.kube.client import PatchType
-from app.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, message_of
+from app.kube.errors import AlreadyExists, Conflict, KubeError, message_of
 from app.kube.fielderrors import quote
 from app.kube.objects import PersistentVolumeClaim, Pod, decode_metadata
 from app.kube.resources import PERSISTENTVOLUMECLAIMS
@@ -39,7 +38,6 @@ from app.workloads.state import (
     AnySnapshot,
     Outcome,
     PodGoneError,
-    PodHeldError,
     Snapshot,
     WorkloadState,
     creation_outcome,
@@ -65,21 +63,15 @@ class NamedClaimsWriter(Writer):
 
     async def delete_pod(self, workload: KubeObject, pod: Pod) -> bool:
         """Delete the Pod. Like OpenKruise, records a second event about a failure. [AS-123]"""
-        try:
+        with self.reporting(workload, "FailedDelete", f"failed to delete pod {pod.metadata.name}"):
             return await super().delete_pod(workload, pod)
-        except PodHeldError:
-            raise
-        except KubeError as error:
-            text = f"failed to delete pod {pod.metadata.name}: {message_of(error)}"
-            self.event(workload, "FailedDelete", text, warning=True)
-            raise
 
     async def create_claim(self, workload: KubeObject, claim: Mapping[str, Any]) -> None:
         """Create a claim for a new Pod. Raises any API error. [AS-65, AS-67]"""
         name, namespace = claim["metadata"]["name"], workload.metadata.namespace
         owner = f"{self._kind.resource.kind} {workload.metadata.name}"
         pod = f"{workload.metadata.name}-{name.rpartition('-')[2]}"
-        try:
+        with self.reporting(workload, "FailedCreate", f"create Claim {name} for Pod {pod} in {owner} failed error"):
             try:
                 await self._client.create(PERSISTENTVOLUMECLAIMS, claim, namespace, decode=decode_metadata)
             except AlreadyExists:
@@ -87,21 +79,7 @@ class NamedClaimsWriter(Writer):
                 if found.metadata.deletion_timestamp is not None:
                     raise ClaimGoingError(f"pvc {name} is to be deleted") from None
                 return
-        except KubeError as error:
-            text = f"create Claim {name} for Pod {pod} in {owner} failed error: {message_of(error)}"
-            self.event(workload, "FailedCreate", text, warning=True)
-            raise
         self.event(workload, "SuccessfulCreate", f"create Claim {name} Pod {pod} in {owner} success")
-
-    async def patch_claim(self, claim: PersistentVolumeClaim, body: Mapping[str, Any]) -> None:
-        """Apply a strategic merge patch to an existing claim. Ignores a missing claim. Raises any other API error."""
-        name, namespace = claim.metadata.name, claim.metadata.namespace
-        try:
-            await self._client.patch(
-                PERSISTENTVOLUMECLAIMS, name, body, namespace, kind=PatchType.STRATEGIC, decode=decode_metadata
-            )
-        except NotFound:
-            return
 
     async def grow_claims(self, workload: KubeObject, wanted: Sequence[tuple[str, Growth]]) -> str:
         """Expand claims. Each is given with the name of its Pod. Return an error message, or "". [AS-104]"""
