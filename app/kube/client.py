@@ -415,14 +415,14 @@ async def get_or_none(
         return None
 
 
-async def retry_conflicts(client: Client, attempt: Callable[[], Awaitable[Found]]) -> Found:
-    """Repeat ``attempt`` while it raises Conflict, up to the limit, and return its result."""
+async def retry_conflicts(client: Client, attempt: Callable[[int], Awaitable[Found]]) -> Found:
+    """Repeat ``attempt``, called with 0, 1, 2 …, while it raises Conflict, up to the limit. Return its result."""
     for number in range(CONFLICT_ATTEMPTS - 1):
         try:
-            return await attempt()
+            return await attempt(number)
         except Conflict:
             await client.clock.sleep(conflict_wait(number))
-    return await attempt()
+    return await attempt(CONFLICT_ATTEMPTS - 1)
 
 
 async def delete_if_present(client: Client, resource: Resource, metadata: Meta) -> bool:

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
-from app.kube.client import Client, Decode, PatchType, get_or_none
-from app.kube.clock import CONFLICT_ATTEMPTS, conflict_wait
+from app.kube.client import Client, Decode, PatchType, get_or_none, retry_conflicts
 from app.kube.errors import UNANSWERED, AlreadyExists, Conflict, NotFound
 from app.kube.expectations import is_at_least
 from app.kube.objects import Meta, Metadata, Node, Object, ObjectMeta, Pod, decode_metadata
@@ -70,29 +69,26 @@ async def write_status(
     Returns what was written; None if nothing differs, or if ``owner`` is gone, even if its name is in use again. Raises
     KubeError; ``Conflict`` after several attempts.
     """
-    namespace = owner.namespace or ""
-    for attempt in range(CONFLICT_ATTEMPTS):
-        patch = difference(present.status)
+    name, namespace = owner.name, owner.namespace or ""
+
+    async def write(attempt: int) -> KnownStatus | None:
+        known = present
+        if attempt:
+            live: dict[str, Any] = await client.get(resource, name, namespace)
+            if live["metadata"]["uid"] != owner.uid:
+                return None
+            known = KnownStatus(live.get("status") or {}, live["metadata"]["resourceVersion"])
+        patch = difference(known.status)
         if not patch:
             return None
-        body = {"metadata": {"resourceVersion": present.version}, "status": patch}
-        try:
-            written = await client.patch(
-                resource, owner.name, body, namespace, subresource="status", decode=decode_metadata
-            )
-        except NotFound:
-            return None
-        except Conflict:
-            if attempt == CONFLICT_ATTEMPTS - 1:
-                raise
-        else:
-            return KnownStatus(merge_patch(present.status, patch), written.metadata.resource_version)
-        await client.clock.sleep(conflict_wait(attempt))
-        live: dict[str, Any] | None = await get_or_none(client, resource, owner.name, namespace)
-        if live is None or live["metadata"]["uid"] != owner.uid:
-            return None
-        present = KnownStatus(live.get("status") or {}, live["metadata"]["resourceVersion"])
-    return None
+        body = {"metadata": {"resourceVersion": known.version}, "status": patch}
+        written = await client.patch(resource, name, body, namespace, subresource="status", decode=decode_metadata)
+        return KnownStatus(merge_patch(known.status, patch), written.metadata.resource_version)
+
+    try:
+        return await retry_conflicts(client, write)
+    except NotFound:
+        return None
 
 
 # One status, many writers: simultaneous requests for one object are decided together and need only one write.

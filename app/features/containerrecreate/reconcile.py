@@ -14,11 +14,10 @@ from app.features.containerrecreate.types import ContainerRecreateRequest
 from app.framework.feature import ControllerContext, Reconciling
 from app.framework.watched import PODS as WATCHED_PODS
 from app.framework.watched import Watched
-from app.kube.client import Client, get_or_none
-from app.kube.clock import CONFLICT_ATTEMPTS, conflict_wait
+from app.kube.client import Client, get_or_none, retry_conflicts
 from app.kube.concurrency import KeyedLocks
 from app.kube.controller import Result, Watch
-from app.kube.errors import Conflict, NotFound
+from app.kube.errors import NotFound
 from app.kube.expectations import ResourceVersionExpectations
 from app.kube.objects import Metadata, Pod, decode_metadata, decode_pod
 from app.kube.resources import PODS, ObjectKey
@@ -165,24 +164,17 @@ async def remove_not_ready_key(client: Client, pod: Pod, key: NotReadyKey) -> Me
 
 async def _change(client: Client, pod: Pod, plan: Callable[[Pod, datetime], StatusPatch | None]) -> Metadata | None:
     """Read the Pod again after each conflict, so that no change is lost; a deleted Pod needs no change. [PM-179]"""
-    uid = pod.metadata.uid
-    for attempt in range(CONFLICT_ATTEMPTS):
-        patch = plan(pod, client.clock.now())
-        if patch is None:
-            return None
-        try:
-            return await patch_pod_status(client, pod, patch)
-        except NotFound:
-            return None
-        except Conflict:
-            if attempt == CONFLICT_ATTEMPTS - 1:
-                raise
-            await client.clock.sleep(conflict_wait(attempt))
-        live = await get_or_none(client, PODS, pod.metadata.name, pod.metadata.namespace, decode=decode_pod)
-        if live is None or live.metadata.uid != uid:
-            return None
-        pod = live
-    return None
+    metadata = pod.metadata
+
+    async def change(attempt: int) -> Metadata | None:
+        live = await client.get(PODS, metadata.name, metadata.namespace, decode=decode_pod) if attempt else pod
+        patch = plan(live, client.clock.now()) if live.metadata.uid == metadata.uid else None
+        return await patch_pod_status(client, live, patch) if patch is not None else None
+
+    try:
+        return await retry_conflicts(client, change)
+    except NotFound:
+        return None
 
 
 def _same(old: Pod, new: Pod) -> bool:

@@ -79,7 +79,7 @@ class NodeImages:
         """
         async with self._turns.of(name):
             try:
-                return await retry_conflicts(self._client, lambda: self._change(name, edit))
+                return await retry_conflicts(self._client, lambda _: self._change(name, edit))
             except NotFound:
                 return False
 

@@ -39,8 +39,7 @@ from app.features.resourcedistribution.types import (
 )
 from app.framework.feature import ControllerContext, Reconciling
 from app.framework.watched import NAMESPACES, Scope, Watched
-from app.kube.client import Client, get_or_none
-from app.kube.clock import CONFLICT_ATTEMPTS, conflict_wait
+from app.kube.client import Client, get_or_none, retry_conflicts
 from app.kube.controller import Result, Watch
 from app.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, is_namespace_ending, message_of
 from app.kube.events import EventRecorder, reference
@@ -288,43 +287,35 @@ class ResourceDistributionReconciler:
         return None
 
     async def _update(self, state: _State, template: Template, namespace: str, copy: dict[str, Any]) -> Failure | None:
-        for attempt in range(CONFLICT_ATTEMPTS):
-            metadata = copy["metadata"]
+        resource, name = template.resource, template.name
+
+        async def update(attempt: int) -> Failure | None:
+            try:
+                live = await self._client.get(resource, name, namespace) if attempt else copy
+            except KubeError as error:
+                return Failure(namespace, GET_FAILED, message_of(error))
+            metadata = live["metadata"]
             state.verified.pop(namespace, None)
-            if not is_copy_of(copy, template):
-                resource = template.resource
-                reason = conflict_reason(namespace, resource.api_version, resource.kind, template.name)
+            if not is_copy_of(live, template):
+                reason = conflict_reason(namespace, resource.api_version, resource.kind, name)
                 return Failure(namespace, CONFLICT, reason)
-            patch = update_patch(template, copy)
+            patch = update_patch(template, live)
             if not patch:
                 state.verified[namespace] = (metadata["uid"], metadata["resourceVersion"])
                 return None
             # With UID and resourceVersion, so that a concurrent write causes a conflict and is read first.
             known = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
             patch["metadata"] = {**patch.get("metadata", {}), **known}
-            try:
-                written = await self._client.patch(
-                    template.resource,
-                    template.name,
-                    patch,
-                    namespace,
-                    field_manager=FIELD_MANAGER,
-                    decode=decode_metadata,
-                )
-            except Conflict as error:
-                if attempt == CONFLICT_ATTEMPTS - 1:
-                    return Failure(namespace, UPDATE_FAILED, message_of(error))
-            except KubeError as error:
-                return Failure(namespace, UPDATE_FAILED, message_of(error))
-            else:
-                state.verified[namespace] = (written.metadata.uid, written.metadata.resource_version)
-                return None
-            await self._clock.sleep(conflict_wait(attempt))
-            try:
-                copy = await self._client.get(template.resource, template.name, namespace)
-            except KubeError as error:
-                return Failure(namespace, GET_FAILED, message_of(error))
-        return None
+            written = await self._client.patch(
+                resource, name, patch, namespace, field_manager=FIELD_MANAGER, decode=decode_metadata
+            )
+            state.verified[namespace] = (written.metadata.uid, written.metadata.resource_version)
+            return None
+
+        try:
+            return await retry_conflicts(self._client, update)
+        except KubeError as error:
+            return Failure(namespace, UPDATE_FAILED, message_of(error))
 
     async def _clean_up(
         self, state: _State, template: Template, targets: set[str], existing: set[str]

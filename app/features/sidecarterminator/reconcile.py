@@ -66,7 +66,7 @@ class SidecarTerminatorReconciler:
         if cached is None or cached.metadata.uid in self._without or not may_be_due(cached):
             return None
         try:
-            return await retry_conflicts(self._client, lambda: self._terminate(key, cached.metadata.uid))
+            return await retry_conflicts(self._client, lambda _: self._terminate(key, cached.metadata.uid))
         except NotFound:
             logger.debug("Pod %s is gone", key)
             return None

@@ -176,7 +176,7 @@ class NodeImageReconciler:
 
     async def _fail(self, node_image: NodeImage) -> None:
         """Write the failures to the status and record events. [IMG-33 … IMG-35]"""
-        for failure in await retry_conflicts(self._client, lambda: self._write_failures(node_image.metadata)):
+        for failure in await retry_conflicts(self._client, lambda _: self._write_failures(node_image.metadata)):
             self._record_events(node_image, failure)
 
     async def _write_failures(self, metadata: ObjectMeta) -> list[plan.Unanswered]:

@@ -45,7 +45,7 @@ async def change_probes(client: Client, node: str, edit: Callable[[Json], object
     """Change the spec of a node's NodePodProbe with ``edit``, which works in place. Does nothing if the node has no
     NodePodProbe."""
 
-    async def change() -> None:
+    async def change(_: int) -> None:
         live: Json = await client.get(NODE_POD_PROBES, node)
         before = live.get("spec") or {}
         edited = dict(before)
