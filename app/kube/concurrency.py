@@ -1,16 +1,18 @@
-"""Run coroutines concurrently with a limit, share reads among simultaneous callers, and cache their results briefly."""
+"""Run coroutines concurrently with a limit or in batches, share reads among simultaneous callers, and cache results."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Generic, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
 
 from app.kube.admission import NAMESPACE, STRANGER
 from app.kube.clock import Clock
+from app.kube.errors import KubeError
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 async def concurrently(work: Iterable[Awaitable[T]], limit: int) -> list[T]:
@@ -32,6 +34,29 @@ async def together(work: Iterable[Awaitable[T]], limit: int) -> list[T]:
             raise one
         results.append(one)
     return results
+
+
+def batches(given: Sequence[T], limit: int | None = None) -> Iterator[Sequence[T]]:
+    """Yield batches of 1, 2, 4, … items, at most ``limit`` each, so that few writes meet an error that affects all."""
+    start, size = 0, 1
+    while start < len(given):
+        yield given[start : start + size]
+        start, size = start + size, size * 2 if limit is None else min(size * 2, limit)
+
+
+async def in_batches(
+    write: Callable[[T], Awaitable[R]], given: Sequence[T], *, limit: int | None = None, stop: bool = True
+) -> AsyncIterator[tuple[T, R | KubeError]]:
+    """Write each item in :func:`batches`, and yield it with the result or the API error. With ``stop``, end after the
+    first batch with an error."""
+    for batch in batches(given, limit):
+        answers = await asyncio.gather(*map(write, batch), return_exceptions=True)
+        for one, answer in zip(batch, answers, strict=True):
+            if isinstance(answer, BaseException) and not isinstance(answer, KubeError):
+                raise answer
+            yield one, answer
+        if stop and any(isinstance(answer, KubeError) for answer in answers):
+            return
 
 
 class KeyedLocks:

@@ -328,7 +328,9 @@ def _path_down(value: Any, levels: int) -> str:
         depth, path, held = pending.pop()
         if depth > levels:
             steps = islice(steps_from_root(path), 10)
-            return "".join(f"[{step}]" if isinstance(step, int) else f".{shortened(step)}" for step in steps).lstrip(".")
+            return "".join(f"[{step}]" if isinstance(step, int) else f".{shortened(step)}" for step in steps).lstrip(
+                "."
+            )
         if isinstance(held, Mapping):
             pending.extend((depth + 1, (path, key), held[key]) for key in held)
         elif isinstance(held, list):

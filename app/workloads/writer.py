@@ -15,7 +15,7 @@ from app.api.gopod import CLAIM, POD_TEMPLATE
 from app.api.model import KubeObject
 from app.kube.client import Client, Decode, PatchType, get_or_none
 from app.kube.clock import CONFLICT_ATTEMPTS, conflict_wait
-from app.kube.concurrency import Remembered, concurrently
+from app.kube.concurrency import Remembered, batches, concurrently
 from app.kube.errors import UNANSWERED, AlreadyExists, Conflict, KubeError, NotFound, is_namespace_ending, message_of
 from app.kube.events import EventRecorder, reference
 from app.kube.fielderrors import shortened
@@ -131,17 +131,16 @@ class Writer:
         failures: dict[str, KubeError] = {}
         for pod in wanted:
             self.expectations.expect_creation(uid, pod.name)
-        rest, size = list(wanted), 1
-        while rest and not failures:
-            batch, rest = rest[:size], rest[size:]
+        for batch in batches(wanted):
             outcomes = await concurrently((self._create(workload, pod) for pod in batch), MAX_CONCURRENT_CREATIONS)
             for pod, failure in zip(batch, outcomes, strict=True):
                 if failure is None:
                     made += 1
                 else:
                     failures[pod.name] = failure
-            size *= 2
-        for pod in rest:
+            if failures:
+                break
+        for pod in wanted[made + len(failures) :]:
             self.expectations.creation_observed(uid, pod.name)
         return made, failures
 
@@ -271,9 +270,7 @@ class Writer:
         """Apply a strategic merge patch to an existing claim. Ignores a missing claim. Raises any other API error."""
         name, namespace, kind = claim.metadata.name, claim.metadata.namespace, PatchType.STRATEGIC
         with suppress(NotFound):
-            await self._client.patch(
-                PERSISTENTVOLUMECLAIMS, name, body, namespace, kind=kind, decode=decode_metadata
-            )
+            await self._client.patch(PERSISTENTVOLUMECLAIMS, name, body, namespace, kind=kind, decode=decode_metadata)
 
     # ---- changing Pods
 

@@ -329,7 +329,9 @@ async def test_a_conflict_is_retried_three_times(conflicts, seconds):
     client, _ = client_for(*[conflict] * conflicts, json_response(200, obj("web-0", 7)))
     began = client.clock.monotonic()
     try:
-        assert (await retry_conflicts(client, lambda _: client.get(PODS, "web-0", "shop")))["metadata"]["name"] == "web-0"
+        assert (await retry_conflicts(client, lambda _: client.get(PODS, "web-0", "shop")))["metadata"][
+            "name"
+        ] == "web-0"
     except Conflict:
         assert conflicts == 4
     assert client.clock.monotonic() - began == pytest.approx(seconds)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection, Coroutine, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC
 from typing import Any, Final
@@ -40,6 +41,7 @@ from app.features.resourcedistribution.types import (
 from app.framework.feature import ControllerContext, Reconciling
 from app.framework.watched import NAMESPACES, Scope, Watched
 from app.kube.client import Client, get_or_none, retry_conflicts
+from app.kube.concurrency import batches
 from app.kube.controller import Result, Watch
 from app.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, is_namespace_ending, message_of
 from app.kube.events import EventRecorder, reference
@@ -325,9 +327,8 @@ class ResourceDistributionReconciler:
 
         async def delete(name: str, namespace: str, uid: str) -> Failure | None:
             try:
-                await self._client.delete(template.resource, name, namespace, uid=uid, decode=decode_metadata)
-            except (NotFound, Conflict):
-                pass  # it is gone, or the name belongs to another object
+                with suppress(NotFound, Conflict):  # it is gone, or the name belongs to another object
+                    await self._client.delete(template.resource, name, namespace, uid=uid, decode=decode_metadata)
             except KubeError as error:
                 return Failure(namespace, DELETE_FAILED, message_of(error))
             state.verified.pop(namespace, None)
@@ -338,11 +339,8 @@ class ResourceDistributionReconciler:
     async def _in_batches(self, work: Sequence[Coroutine[Any, Any, Failure | None]]) -> list[Failure]:
         """Run the work in batches of 1, 2, 4, 8, … A failure does not stop later batches. [RD-32]"""
         failures: list[Failure] = []
-        start, size = 0, 1
-        while start < len(work):
-            done = await asyncio.gather(*work[start : start + size])
-            failures += [failure for failure in done if failure is not None]
-            start, size = start + size, min(size * 2, MAX_CONCURRENT_WRITES)
+        for batch in batches(work, MAX_CONCURRENT_WRITES):
+            failures += [failure for failure in await asyncio.gather(*batch) if failure is not None]
         return failures
 
     # ---- status and events

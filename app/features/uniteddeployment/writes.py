@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal
 
 from app.api import names
 from app.features.uniteddeployment.kind import UNITED_DEPLOYMENT
@@ -31,6 +31,7 @@ from app.features.uniteddeployment.plan.subsets import (
 )
 from app.features.uniteddeployment.types import UnitedDeployment, template_of
 from app.kube.client import Client, PatchType
+from app.kube.concurrency import in_batches
 from app.kube.errors import UNANSWERED, Conflict, KubeError, NotFound, message_of
 from app.kube.events import EventRecorder, reference
 from app.kube.objects import Pod, decode_metadata
@@ -45,8 +46,6 @@ from app.workloads.status import status_patch
 # Writes of subset workloads and Pod labels, and their events. [UD-49, UD-68]
 
 MAX_CONCURRENT_WRITES: Final = 16
-T = TypeVar("T")
-R = TypeVar("R")
 
 
 @dataclass(slots=True)
@@ -87,7 +86,7 @@ class SubsetWriter:
             return (await self._client.create(resource, body, namespace, decode=decode_metadata)).metadata.name
 
         written = Written()
-        async for _, answer in _in_batches(create, missing):
+        async for _, answer in in_batches(create, missing, limit=MAX_CONCURRENT_WRITES):
             if isinstance(answer, KubeError):
                 written.errors.append(message_of(answer))
                 written.unanswered |= isinstance(answer, UNANSWERED)
@@ -138,7 +137,7 @@ class SubsetWriter:
             await self._patch(kind, one[0], _operations(*one))
 
         errors = []
-        async for (workload, _), answer in _in_batches(update, changed):
+        async for (workload, _), answer in in_batches(update, changed, limit=MAX_CONCURRENT_WRITES):
             if isinstance(answer, KubeError):
                 said = message_of(answer)
                 errors.append(said)
@@ -180,7 +179,7 @@ class SubsetWriter:
 
         written: dict[str, tuple[bool, str]] = {}
         errors = []
-        async for (pod, reserved), answer in _in_batches(label, labels, stop=False):
+        async for (pod, reserved), answer in in_batches(label, labels, limit=MAX_CONCURRENT_WRITES, stop=False):
             if isinstance(answer, KubeError):
                 errors.append(f"Pod {pod.metadata.name}: {message_of(answer)}")
             elif answer:
@@ -192,16 +191,14 @@ class SubsetWriter:
 
         async def delete(pod: Pod) -> None:
             metadata = pod.metadata
-            try:
+            with suppress(NotFound, Conflict):
                 await self._client.delete(
                     PODS, metadata.name, metadata.namespace, uid=metadata.uid, decode=decode_metadata
                 )
-            except (NotFound, Conflict):
-                return
 
         return [
             f"Pod {pod.metadata.name}: {message_of(answer)}"
-            async for pod, answer in _in_batches(delete, pods, stop=False)
+            async for pod, answer in in_batches(delete, pods, limit=MAX_CONCURRENT_WRITES, stop=False)
             if isinstance(answer, KubeError)
         ]
 
@@ -220,24 +217,6 @@ class SubsetWriter:
             kind=PatchType.JSON,
             decode=decode_metadata,
         )
-
-
-async def _in_batches(
-    write: Callable[[T], Coroutine[Any, Any, R]], given: Sequence[T], *, stop: bool = True
-) -> AsyncIterator[tuple[T, R | KubeError]]:
-    """Run writes in batches of 1, 2, 4, …, and yield each input with its result. With ``stop``, end after the first
-    batch with a failure. [UD-49]"""
-    start, size = 0, 1
-    while start < len(given):
-        batch = given[start : start + size]
-        start, size = start + size, min(size * 2, MAX_CONCURRENT_WRITES)
-        answers = await asyncio.gather(*map(write, batch), return_exceptions=True)
-        for one, answer in zip(batch, answers, strict=True):
-            if isinstance(answer, BaseException) and not isinstance(answer, KubeError):
-                raise answer
-            yield one, answer
-        if stop and any(isinstance(answer, KubeError) for answer in answers):
-            return
 
 
 def _operations(workload: SubsetWorkload, wanted: Wanted) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ import msgspec
 
 from app.kube.client import Client, PatchType
 from app.kube.clock import rfc3339
+from app.kube.concurrency import batches
 from app.kube.controller import Controller, Result, Watch, to_self
 from app.kube.errors import AlreadyExists, NotFound
 from app.kube.expectations import ScaleAction, ScaleExpectations
@@ -178,12 +179,8 @@ class PodControl:
 
     async def create(self, key: ObjectKey, bodies: Sequence[dict[str, Any]]) -> None:
         """Create Pods in batches of 1, 2, 4, …, so that an error that affects every Pod is not repeated for each."""
-        begun, size = 0, 1
-        while begun < len(bodies):
-            batch = bodies[begun : begun + size]
+        for batch in batches(bodies):
             await _all(self._create(key, body) for body in batch)
-            begun += len(batch)
-            size *= 2
 
     async def _create(self, key: ObjectKey, body: dict[str, Any]) -> None:
         name = body["metadata"]["name"]

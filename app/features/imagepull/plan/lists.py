@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -240,11 +240,3 @@ def _full(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: kept for key, one in value.items() if (kept := _full(one)) not in (None, "", [], {})}
     return [_full(one) for one in value] if isinstance(value, list) else value
-
-
-def batches(images: Sequence[str]) -> Iterable[Sequence[str]]:
-    """Yield batches of one, two, four … images. [IMG-73]"""
-    start, size = 0, 1
-    while start < len(images):
-        yield images[start : start + size]
-        start, size = start + size, size * 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -15,6 +14,7 @@ from app.features.imagepull.plan.jobs import BY_LIST, seconds_kept
 from app.features.imagepull.reconcile.jobs import JOBS
 from app.features.imagepull.types import ImageListPullJob, ImagePullJob
 from app.kube.client import Client, delete_if_present
+from app.kube.concurrency import in_batches
 from app.kube.controller import Result
 from app.kube.errors import AlreadyExists, Conflict, KubeError
 from app.kube.events import INVALID_SPEC, EventRecorder, reference
@@ -117,16 +117,11 @@ class ImageListPullJobReconciler:
                 return False  # it is being deleted, which requeues the list
             return True
 
-        for batch in plan.batches(images):
-            for outcome in await asyncio.gather(*map(one, batch), return_exceptions=True):
-                if isinstance(outcome, KubeError):
-                    error = outcome
-                elif isinstance(outcome, BaseException):
-                    raise outcome
-                else:
-                    made += outcome
-            if error is not None:
-                break
+        async for _, outcome in in_batches(one, images):
+            if isinstance(outcome, KubeError):
+                error = outcome
+            else:
+                made += outcome
         if made:
             text = f"Create {made} ImagePullJob"
             self._events.event(reference(LISTS, job), "Normal", "Successful create ImagePullJob", text)
