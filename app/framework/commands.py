@@ -50,7 +50,6 @@ class Progress:
 
     @property
     def state(self) -> str:
-        """The state in one word."""
         return "failed" if self.failed else "done" if self.done else "under way"
 
     def data(self) -> dict[str, Any]:

@@ -47,7 +47,6 @@ class Call:
     dry_run: bool = False
 
     def text(self, name: str) -> str:
-        """Return the value of an option."""
         return str(self.options.get(name) or "")
 
     def flag(self, name: str) -> bool:

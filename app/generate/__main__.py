@@ -15,7 +15,6 @@ import yaml
 
 from app.api import crd, names
 from app.api.kind import KindDefinition
-from app.daemon.rbac import RULES as AGENT_RULES
 from app.features.deletionprotection.protected_kinds import FILE_NAME as PROTECTED_KINDS
 from app.features.deletionprotection.protected_kinds import SHIPPED, load_table
 from app.framework.feature import Protected
@@ -24,7 +23,7 @@ from app.generate.chart import admission_policies
 from app.kube.admission import PolicyRule
 from app.manager import generated_indexes, rbac, uninstall
 from app.manager.features import features, kinds, workloads
-from app.manager.rbac import default_rules, optional_rules, rules_of_gates, webhook_rules
+from app.manager.rbac import AGENT_RULES, default_rules, optional_rules, rules_of_gates, webhook_rules
 from app.manager.webhook_handlers import WEBHOOKS
 
 FILE: Final = "app/client/kinds.py"

@@ -10,7 +10,6 @@ import yaml
 
 from app.api import crd, names
 from app.api.kind import KindDefinition
-from app.daemon.rbac import RULES as AGENT_RULES
 from app.features.deletionprotection.plan import Protection, refusal_text
 from app.features.deletionprotection.protected_kinds import Cascading, ProtectedKind
 from app.features.deletionprotection.webhooks import LABELED
@@ -148,7 +147,7 @@ def _webhooks_roles(rules: Iterable[PolicyRule]) -> list[dict[str, Any]]:
 
 
 def _agent_roles() -> str:
-    made = rbac.roles(AGENT_RULES, _NAMESPACE, _AGENT, f"{_AGENT}-role", f"{_AGENT}-secret-role")
+    made = rbac.roles(rbac.AGENT_RULES, _NAMESPACE, _AGENT, f"{_AGENT}-role", f"{_AGENT}-secret-role")
     granting = [_labeled(made[index]) for index in range(len(made)) if made[index - index % 2]["rules"]]
     on = (
         '{{- if and (dig "enabled" true (.Values.daemon | default dict)) '

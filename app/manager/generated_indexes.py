@@ -64,7 +64,7 @@ _CITED: Final = re.compile(r"\b[A-Z]{1,4}-[0-9]+[a-z]?\b")
 #: Names of modules, in features and in folders of models, that review our own kinds, mutate new Pods, or guard Pods.
 _OWN: Final = re.compile(r"^(webhooks|validation|conflicts|defaults)$")
 _STEP: Final = re.compile(r"^(pod_admission|inject|metadata|prepared|resources)$")
-_GUARD: Final = re.compile(r"^(pod_admission|denials|denial_log)$")
+_GUARD: Final = re.compile(r"^(pod_admission|denials)$")
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Permissions of the manager, derived from features, and the RBAC objects that grant them."""
+"""Permissions of the manager, derived from features, those of the node agent, and the RBAC objects that grant them."""
 
 from __future__ import annotations
 
@@ -24,6 +24,17 @@ from app.manager.limits import ENDPOINTSLICE_PERMISSION
 from app.manager.metrics import ManagerMetrics
 from app.manager.settings import SECRET_NAME, Settings
 from app.manager.webhook_handlers import WEBHOOKS
+
+#: Permissions of the node agent. [KD-80]
+_AGENT_KINDS: Final = ("nodeimages", "containerrecreaterequests", "nodepodprobes")
+AGENT_RULES: Final = (
+    PolicyRule(("get", "list", "watch"), (names.APPS_GROUP,), _AGENT_KINDS),
+    PolicyRule(("patch",), (names.APPS_GROUP,), tuple(f"{plural}/status" for plural in _AGENT_KINDS)),
+    PolicyRule(("get", "list", "watch"), ("",), ("pods",)),
+    PolicyRule(("patch",), ("",), ("pods/status",)),
+    PolicyRule(("create", "patch"), ("",), ("events",)),
+    PolicyRule(("get",), ("",), ("secrets",), namespace=names.DAEMON_CONFIG_NAMESPACE),
+)
 
 _CONFIGURATIONS: Final = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 _ADMISSION_GROUP: Final = ("admissionregistration.k8s.io",)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from app.features.deletionprotection.denial_log import RefusalCounters
+from app.features.deletionprotection.feature import RefusalCounters
 from app.manager.metrics import ManagerMetrics
 from app.manager.shared_state import Replica, families, merged, of_supervisor, text
 from tests.deploy.rendering import ROOT, find, render

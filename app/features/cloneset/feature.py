@@ -35,7 +35,6 @@ from app.pods.disruption_budget import LeastAvailable
 from app.pods.readiness import InitialMetadata
 from app.pods.sorting import UpdateOrder
 from app.workloads import controllers as engine
-from app.workloads.metrics import WorkloadCounters
 
 
 def decisions(context: AdmissionContext) -> Decisions:
@@ -62,7 +61,7 @@ FEATURE: Final = Feature(
                 PolicyRule(("list",), ("",), ("nodes",)),
             ),
             workers_flag="cloneset-workers",
-            counters=(WorkloadCounters,),
+            counters=(engine.WorkloadCounters,),
         ),
     ),
     admission=(AdmissionPart(decisions, webhooks=webhooks.WEBHOOKS),),

@@ -20,7 +20,6 @@ from app.pods.disruption_budget import LeastAvailable
 from app.pods.sorting import UpdateOrder
 from app.pods.template_check import TemplateLookups
 from app.workloads import controllers as engine
-from app.workloads.metrics import WorkloadCounters
 
 
 def decisions(context: AdmissionContext) -> Decisions:
@@ -38,7 +37,7 @@ FEATURE: Final = Feature(
             make=daemonset_controller,
             permissions=engine.permissions(DAEMON_SET),
             workers_flag="daemonset-workers",
-            counters=(WorkloadCounters,),
+            counters=(engine.WorkloadCounters,),
         ),
     ),
     provides=(

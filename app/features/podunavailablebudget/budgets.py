@@ -9,7 +9,6 @@ from itertools import count
 from random import Random
 from typing import Final, TypeAlias, TypeVar
 
-from app.features.podunavailablebudget.denial_log import Refused
 from app.features.podunavailablebudget.index import Claims
 from app.features.podunavailablebudget.kind import POD_UNAVAILABLE_BUDGET, ProtectedOperation
 from app.features.podunavailablebudget.plan.denials import Judgement, Outcome, failed, judge, without_budget
@@ -83,6 +82,8 @@ VERTICAL_SCALING: Final = "InPlaceWorkloadVerticalScaling"
 
 #: Returns the name of another budget for a Pod whose own budget is gone, or ''. [PUB-122]
 FindAnother: TypeAlias = Callable[[Pod], Awaitable[str]]
+#: Called with each Pod for which a request was refused, and the name of the user.
+Refused: TypeAlias = Callable[[Pod, str], None]
 
 
 def shared_statuses(

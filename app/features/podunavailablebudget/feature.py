@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
+from prometheus_client import CollectorRegistry
+
 from app.api import names
 from app.features.podunavailablebudget import webhooks
 from app.features.podunavailablebudget.budgets import (
@@ -17,9 +19,9 @@ from app.features.podunavailablebudget.budgets import (
     ControllerBudget,
     FindAnother,
     Grants,
+    Refused,
     shared_statuses,
 )
-from app.features.podunavailablebudget.denial_log import SOURCE, RefusalRecord, Refused, refusal_counters
 from app.features.podunavailablebudget.index import Claims, DirectOwners, LiveOwners, Owners
 from app.features.podunavailablebudget.kind import POD_UNAVAILABLE_BUDGET
 from app.features.podunavailablebudget.pod_admission import DELETE_GATE, UPDATE_GATE, BudgetGuard, BudgetStep
@@ -27,7 +29,7 @@ from app.features.podunavailablebudget.reconcile import GATHER, BudgetReconciler
 from app.features.podunavailablebudget.targets import BUDGETS, WATCHED, Caches, listed_workloads
 from app.features.podunavailablebudget.types import PodUnavailableBudget
 from app.features.podunavailablebudget.webhooks import BudgetLookups
-from app.framework.denial_log import ProtectionLog
+from app.framework.denial_log import ProtectionLog, RefusalMetrics
 from app.framework.feature import (
     AdmissionContext,
     AdmissionPart,
@@ -41,7 +43,9 @@ from app.framework.feature import (
 )
 from app.kube.admission import PolicyRule
 from app.kube.controller import Watch
+from app.kube.events import EventRecorder, reference
 from app.kube.objects import Pod
+from app.kube.resources import PODS
 from app.kube.statuses import LocalStatuses, Statuses
 from app.pods.admission import Guarded
 from app.pods.disruption_budget import Disruption, DisruptionBudget
@@ -81,6 +85,35 @@ _MAY_COUNT: Final = (
         ),
     ),
 )
+
+#: Component that reports the events about refusals.
+SOURCE: Final = "pub-controller"
+REASON: Final = "PubPreventPodDeletion"
+MESSAGE: Final = "openkruise pub prevents pod deletion"
+FAMILY: Final = "pod_unavailable_budget"
+
+
+def refusal_counters(registry: CollectorRegistry) -> RefusalMetrics:
+    """Return the metric of refusals."""
+    return RefusalMetrics(registry, {FAMILY: "Pod deletions, evictions and updates refused by a PodUnavailableBudget."})
+
+
+class RefusalRecord:
+    """Counts refusals, logs them and records events. The recorder aggregates repeated events of a Pod. [PUB-69]"""
+
+    def __init__(self, counters: RefusalMetrics, log: ProtectionLog, events: EventRecorder | None) -> None:
+        self._counters = counters
+        self._log = log
+        self._events = events
+
+    def __call__(self, pod: Pod, username: str) -> None:
+        metadata = pod.metadata
+        owner = metadata.controller
+        kind, name = (owner.kind, owner.name) if owner is not None else ("unknown", metadata.name)
+        self._counters.add(FAMILY, "kind_namespace_name", f"{kind}_{metadata.namespace}_{name}", username)
+        self._log.write("PodUnavailableBudget", "Pod", metadata.namespace, metadata.name, username)
+        if self._events is not None:
+            self._events.event(reference(PODS, pod), "Warning", REASON, MESSAGE)
 
 
 def webhook(context: AdmissionContext) -> Decisions:

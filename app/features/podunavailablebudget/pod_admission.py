@@ -8,8 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from app.api import names
-from app.features.podunavailablebudget.budgets import Budgets
-from app.features.podunavailablebudget.denial_log import Refused
+from app.features.podunavailablebudget.budgets import Budgets, Refused
 from app.features.podunavailablebudget.index import Claims, Owners
 from app.features.podunavailablebudget.kind import ProtectedOperation
 from app.features.podunavailablebudget.plan.pods import is_related, related_budget, unavailable_labels
@@ -203,7 +202,6 @@ class BudgetGuard:
         return Denied(found.message, code=403, reason="Forbidden")
 
     def _operation(self, request: PodRequest) -> ProtectedOperation | None:
-        """Return the operation to judge, or None."""
         if request.kind is not PodRequestKind.UPDATE:
             return _REMOVALS[request.kind] if self._removals else None
         if not self._updates:

@@ -28,7 +28,6 @@ from app.kube.admission import PolicyRule
 from app.pods.disruption_budget import LeastAvailable
 from app.pods.sorting import UpdateOrder
 from app.workloads import controllers as engine
-from app.workloads.metrics import WorkloadCounters
 
 
 def decisions(context: AdmissionContext) -> Decisions:
@@ -51,7 +50,7 @@ FEATURE: Final = Feature(
                 PolicyRule(("list",), ("storage.k8s.io",), ("storageclasses",)),
             ),
             workers_flag="statefulset-workers",
-            counters=(WorkloadCounters,),
+            counters=(engine.WorkloadCounters,),
         ),
     ),
     provides=(

@@ -239,7 +239,6 @@ class WorkloadSpreadReconciler:
         return keys
 
     def _above(self, here: NamespaceSpreads, metadata: ObjectMeta) -> set[ObjectKey]:
-        """Return the WorkloadSpreads that target an owner of the object."""
         owners = self._workloads.keys_above(metadata)
         return {spread.key for workload in owners for spread in here.by_target.get(workload, ())}
 

@@ -213,7 +213,6 @@ class WorkloadSpread(KubeObject):
 
     @property
     def strategy(self) -> ScheduleStrategy:
-        """Return the strategy, or the default."""
         return self.spec.schedule_strategy or ScheduleStrategy()
 
 

@@ -13,7 +13,6 @@ from typing import Any, Final
 from app.api import names
 from app.daemon.flags import UsageError
 from app.daemon.image_plan import PULLING
-from app.daemon.rbac import RULES
 from app.kube.resources import DAEMONSETS
 from app.manager import rbac
 from app.manager.gates import FeatureGateError
@@ -124,7 +123,7 @@ def handover(seen: Installed, before: Mapping[str, Any], image: str) -> tuple[St
     """Return the steps that hand the agents over, including completed ones. Raises TakeoverError."""
     daemon = seen.daemon or {}
     account = daemon["spec"]["template"]["spec"].get("serviceAccountName") or DAEMON
-    made = rbac.roles(RULES, seen.namespace, account, DAEMON_ROLE, DAEMON_PULL_ROLE)
+    made = rbac.roles(rbac.AGENT_RULES, seen.namespace, account, DAEMON_ROLE, DAEMON_PULL_ROLE)
     own = next(one for one in made if one["kind"] == "ClusterRole")["rules"]
     elsewhere = names.DAEMON_CONFIG_NAMESPACE
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": elsewhere}}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from app.features.deletionprotection.denial_log import RefusalCounters, RefusalRecord
+from app.features.deletionprotection.feature import RefusalCounters, RefusalRecord
 from app.framework import denial_log
 from app.framework.denial_log import ProtectionLog
 from app.manager.shared_state import continued, families, text

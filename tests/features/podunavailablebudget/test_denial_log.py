@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
-from app.features.podunavailablebudget.denial_log import MESSAGE, RefusalRecord, refusal_counters
+from app.features.podunavailablebudget.feature import MESSAGE, RefusalRecord, refusal_counters
 from app.framework.denial_log import ProtectionLog
 from app.kube.events import EventRecorder
 from app.kube.objects import Pod, decode_pod

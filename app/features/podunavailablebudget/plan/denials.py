@@ -31,6 +31,7 @@ class Outcome(StrEnum):
     """Outcome of a request."""
 
     ALLOWED = "allowed"
+    #: Counted and logged, with an event on the Pod. [PUB-69]
     REFUSED = "refused"
     #: The status does not reflect the current spec yet. [PUB-121]
     NOT_COMPUTED = "not computed"

@@ -2,7 +2,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from app.manager.shared_state import families, text
-from app.workloads.metrics import WorkloadCounters
+from app.workloads.controllers import WorkloadCounters
 
 
 @pytest.mark.behaviour("CS-171", "MGR-25")
