@@ -7,7 +7,8 @@ import gc
 import logging
 import os
 import signal
-from collections.abc import Callable, Container, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Container, Coroutine, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from random import Random
 from typing import Any, Final, Protocol
 
@@ -30,6 +31,19 @@ from app.manager.settings import Settings
 from app.manager.shared_state import Counts, Replica, State
 
 logger = logging.getLogger(__name__)
+
+
+@asynccontextmanager
+async def first_ended(*work: Coroutine[Any, Any, Any]) -> AsyncIterator[Sequence[asyncio.Task[Any]]]:
+    """Run coroutines until one of them ends. Yields their tasks; those still running are canceled on exit."""
+    tasks = [asyncio.create_task(one) for one in work]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        yield tasks
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 class Tasks:
@@ -61,18 +75,10 @@ class Tasks:
 
     async def until_stopped(self, coroutine: Coroutine[Any, Any, Any]) -> bool:
         """Run a coroutine in the foreground and propagate its exception. Returns False if ``stop`` was set first."""
-        work = asyncio.create_task(coroutine)
-        stopping = asyncio.create_task(self._stop.wait())
-        try:
-            await asyncio.wait({work, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        async with first_ended(coroutine, self._stop.wait()) as (work, _):
             if work.done():
                 await work
-                return True
-            return False
-        finally:
-            for task in (work, stopping):
-                task.cancel()
-            await asyncio.gather(work, stopping, return_exceptions=True)
+            return work.done()
 
     async def end(self, grace_seconds: float) -> None:
         """Let tasks finish within the grace period, then cancel those still running."""
@@ -141,7 +147,6 @@ class Caches:
 
     @property
     def resources_for_admission(self) -> Sequence[Resource]:
-        """Return the resources in the stores that admission reads."""
         return [self.stores.declared[key].resource for key in self._for_admission]
 
     def admission_reflectors(self, client: Client, rng: Random, metrics: ReflectorMetrics) -> Sequence[Reflector[Any]]:
@@ -150,7 +155,6 @@ class Caches:
         return [self._reflector(declared[key], client, rng, metrics) for key in self._for_admission]
 
     def controller_reflectors(self, client: Client, rng: Random, metrics: ReflectorMetrics) -> Sequence[Reflector[Any]]:
-        """Return the reflectors of the stores that only controllers read."""
         return [
             self._reflector(one, client, rng, metrics)
             for key, one in self.stores.declared.items()

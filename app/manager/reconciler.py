@@ -34,7 +34,7 @@ from app.manager.features import features, kinds
 from app.manager.follower import Follower
 from app.manager.health import cache_lines, endpoint_fault, queue_lines
 from app.manager.limits import PAGES
-from app.manager.process import Process
+from app.manager.process import Process, first_ended
 from app.manager.rbac import Rights, rules_of
 from app.manager.registration import Registration
 from app.manager.serving import Server, StartError, bind_address
@@ -95,16 +95,9 @@ class Reconciling:
             controller.stop()
 
     async def _stand(self, elector: LeaderElector) -> None:
-        candidacy = asyncio.create_task(elector.run(self._term), name="candidacy")
-        stopping = asyncio.create_task(self._stopping.wait())
-        try:
-            await asyncio.wait({candidacy, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        async with first_ended(elector.run(self._term), self._stopping.wait()) as (candidacy, _):
             if candidacy.done() or elector.leading:
                 await candidacy
-        finally:
-            for task in (candidacy, stopping):
-                task.cancel()
-            await asyncio.gather(candidacy, stopping, return_exceptions=True)
 
     async def _term(self) -> None:
         self._took_over()
