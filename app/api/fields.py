@@ -230,7 +230,6 @@ class WorkloadReference(ApiModel):
 
     @property
     def group_kind(self) -> tuple[str, str]:
-        """API group and kind."""
         return self.group, self.kind
 
     @property

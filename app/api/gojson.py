@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from json.encoder import encode_basestring
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from app.kube.fielderrors import shortened
 from app.kube.quantities import QuantityError, parse

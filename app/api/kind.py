@@ -147,12 +147,10 @@ class KindDefinition:
 
     @property
     def scalable(self) -> bool:
-        """Whether any version has the scale subresource."""
         return any(version.scale is not None for version in self.versions)
 
     @property
     def hub(self) -> Version:
-        """The stored version."""
         return self.versions[0]
 
     @property

@@ -45,7 +45,6 @@ class SchemaOf(Keywords):
 
     @property
     def values(self) -> Mapping[str, Any]:
-        """The keywords of the model's schema."""
         return {**_model(self._load()), PRESERVE: None}
 
 

@@ -300,7 +300,6 @@ def _selected(workload: dict[str, Any], node: str = "") -> tuple[str, str]:
 
 
 async def _agents(client: Client, daemon: dict[str, Any], namespace: str, node: str = "") -> tuple[Agent, ...]:
-    """Return the node agents, or that of one node."""
     from app.kube.resources import CONTROLLERREVISIONS, PODS
     from app.manager.takeover.agents import agents_of, newest_revision
 

@@ -22,7 +22,6 @@ class _Parser(argparse.ArgumentParser):
     """Argument parser that reports errors in one line, like all commands."""
 
     def error(self, message: str) -> NoReturn:
-        """Raise :class:`UsageError`."""
         raise UsageError(f"{message} (pykruise daemon --help lists all)")
 
 

@@ -71,7 +71,6 @@ class Lacking:
         return {*before, *lacks}
 
     def pods(self, name: str) -> Collection[ObjectKey]:
-        """Return the Pods that lack this object."""
         return self._pods.get(name, ())
 
 
@@ -320,7 +319,6 @@ class Board:
             group.create_task(self._publish())
 
     async def until_ready(self) -> None:
-        """Wait until Pods and namespaces are listed."""
         await self._pods.wait_until_ready()
         await self._namespaces.wait_until_ready()
 

@@ -140,7 +140,6 @@ class TokenBucket:
         return max(0.0, -self._tokens / self._qps)
 
     def try_take(self) -> bool:
-        """Take a token only if one is available."""
         self._fill()
         # The sum of many small refills may be just short of a whole token due to rounding.
         if self._tokens < 1 - 1e-9:

@@ -147,7 +147,6 @@ class Connection:
 
     @property
     def is_closed(self) -> bool:
-        """Return whether the server has closed the connection."""
         return self._reader.at_eof() or self._writer.is_closing()
 
     @property
@@ -323,6 +322,5 @@ class PlainTransport:
         return f"connection to {where}: {error}"
 
     async def close(self) -> None:
-        """Close all idle connections."""
         while self._idle:
             self._idle.pop().close()

@@ -547,11 +547,10 @@ class Node(Struct, frozen=True):
 
 
 class ConfigMap(Struct, frozen=True):
-    """A ConfigMap; ``binary_data`` values are base64 text."""
+    """A ConfigMap, without its ``binaryData``."""
 
     metadata: ObjectMeta = ObjectMeta()
     data: dict[str, str] = msgspec.field(default_factory=dict)
-    binary_data: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 #: Types of pull Secrets, and the key of each one's content.

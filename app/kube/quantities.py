@@ -64,7 +64,6 @@ class Quantity:
 
     @classmethod
     def of_milli(cls, milli: int, format: Format = Format.DECIMAL_SI) -> Quantity:
-        """Return a quantity of ``milli`` thousandths."""
         return cls(milli, _MILLI, format)
 
     def __str__(self) -> str:

@@ -257,7 +257,6 @@ class QueueCounters(QueueMetrics):
         )
 
     def observe(self, queue: WorkQueue[Any]) -> None:
-        """Export the work in progress on a queue."""
         self._unfinished.labels(queue.name).set_function(lambda: sum(queue.seconds_in_progress()))
         self._longest.labels(queue.name).set_function(lambda: max(queue.seconds_in_progress(), default=0.0))
 

@@ -59,7 +59,6 @@ class SlicedCycle(RequestResponseCycle):
     parts: deque[bytes] | None = None
 
     async def receive(self) -> Any:
-        """Return the body or its next part."""
         if not self.parts or self.disconnected or self.response_complete:
             return await super().receive()
         return {"type": "http.request", "body": self.parts.popleft(), "more_body": True}

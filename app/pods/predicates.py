@@ -116,7 +116,6 @@ class Owner:
 
     @classmethod
     def of(cls, resource: Resource, metadata: Meta) -> Self:
-        """Return the Owner for an object of this resource."""
         return cls(
             resource.api_version, resource.kind, metadata.name, metadata.namespace or "", str(metadata.uid or "")
         )

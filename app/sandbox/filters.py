@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
@@ -371,13 +371,3 @@ class _Neighbors:
 def _compiled(selector: Mapping[str, Any] | None) -> Selector:
     """Compile the label selector of an affinity rule. A missing selector selects no Pod."""
     return compile_selector(selector) if selector is not None else _NOBODY
-
-
-def node_infos(nodes: Iterable[Node], pods: Iterable[Pod]) -> list[NodeInfo]:
-    """Return the nodes, each with its bound Pods that are not finished."""
-    infos = {node.metadata.name: NodeInfo(node) for node in nodes}
-    for pod in pods:
-        info = infos.get(pod.spec.node_name)
-        if info is not None and pod.status.phase not in ("Succeeded", "Failed"):
-            info.add(pod)
-    return list(infos.values())

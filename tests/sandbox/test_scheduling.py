@@ -1,9 +1,10 @@
 import json
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
-from app.sandbox.filters import choose_node, node_infos, requests
+from app.sandbox.filters import NodeInfo, choose_node, requests
 from app.sandbox.objects import Node, Pod, decode_node, decode_pod
 from tests.kit import objects
 
@@ -29,6 +30,16 @@ NODES = [
     node("cordoned", zone="4", unschedulable=True),
     node("disliked", zone="5", taints=[{"key": "x", "effect": "PreferNoSchedule"}]),
 ]
+
+
+def node_infos(nodes: Iterable[Node], pods: Iterable[Pod]) -> list[NodeInfo]:
+    """Return the nodes, each with its bound Pods that are not finished."""
+    infos = {node.metadata.name: NodeInfo(node) for node in nodes}
+    for one in pods:
+        info = infos.get(one.spec.node_name)
+        if info is not None and one.status.phase not in ("Succeeded", "Failed"):
+            info.add(one)
+    return list(infos.values())
 
 
 def affinity(*terms: Any) -> dict[str, Any]:

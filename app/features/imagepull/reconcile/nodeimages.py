@@ -180,7 +180,6 @@ class NodeImageReconciler:
             self._record_events(node_image, failure)
 
     async def _write_failures(self, metadata: ObjectMeta) -> list[plan.Unanswered]:
-        """Write failures to the status, and return them."""
         live = await self._client.get(NODE_IMAGES, metadata.name)
         failures = plan.unanswered(decode_node_image(msgspec.json.encode(live)), self._clock.now())[0]
         if live["metadata"]["uid"] != metadata.uid or not failures:

@@ -375,7 +375,6 @@ def _records(
     injecting: Sequence[PreparedContent],
     now: str,
 ) -> dict[str, str]:
-    """Return the annotations that record the sets of the Pod."""
     written = {}
     for key, entries in (
         (names.SIDECARSET_HASH, [content.hash_entry for content in injecting]),

@@ -118,7 +118,6 @@ class PodCounts:
         return judged.facts if judged is not None else None
 
     def has(self, key: ObjectKey) -> bool:
-        """Return whether this Pod is matched."""
         judged = self._judged.get(key)
         return judged is not None and judged.facts.matched
 
