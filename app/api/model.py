@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
 from app.kube.objects import Metadata
+from app.kube.store import Change
 
 # Base classes of all models: parts of an object, metadata, and the object itself.
 #
@@ -117,6 +118,11 @@ class KubeObject(ApiModel):
         visible in the metadata, at least in the generation."""
         version = other.metadata.resource_version
         return self.metadata.model_copy(update={"resource_version": version}) == other.metadata
+
+
+def is_status_change(change: Change[Any]) -> bool:
+    """Return whether an update of one of our objects changed only its status."""
+    return change.old is not None and change.new is not None and change.new.is_but_for_status(change.old)
 
 
 Schema: TypeAlias = dict[str, Any]

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Generic, Literal, TypeVar
 
-from app.api.model import KubeObject
+from app.api.model import KubeObject, is_status_change
 from app.kube.client import Client, delete_if_present
 from app.kube.controller import Result
 from app.kube.errors import Conflict, KubeError
@@ -116,8 +116,7 @@ class JobReconciler(ABC, Generic[J, S]):
 
     def keys_for_job(self, change: Change[J]) -> Iterable[ObjectKey]:
         """Return the job's own key, except for changes to its status alone, which we made."""
-        old, new = change.old, change.new
-        return () if old is not None and new is not None and new.is_but_for_status(old) else (key_of(change.object),)
+        return () if is_status_change(change) else (key_of(change.object),)
 
     # ---- reconcile
 

@@ -11,6 +11,7 @@ from math import inf
 from typing import Any, ClassVar, Final, Generic
 
 from app.api.gojson import GoType, GoTypeError, go_value
+from app.api.model import is_status_change
 from app.kube.client import Client
 from app.kube.clock import Clock
 from app.kube.concurrency import Remembered
@@ -154,10 +155,7 @@ class EventMappers(Generic[W, S]):
 def _is_own_status_write(change: Change[W], version: str) -> bool:
     """Return whether the change is only the status written as ``version``. A stale cache may deliver it together with
     earlier changes by users."""
-    old, new = change.old, change.new
-    if old is None or new is None or new.metadata.resource_version != version:
-        return False
-    return new.is_but_for_status(old)
+    return change.object.metadata.resource_version == version and is_status_change(change)
 
 
 # The skeleton of a workload's reconcile: expectations, spec, Pods, revisions; then the workload's own plan and status.

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, Literal
 
+from app.api.model import is_status_change
 from app.features.advancedcronjob.cron import ScheduleError
 from app.features.advancedcronjob.kind import ADVANCED_CRON_JOB
 from app.features.advancedcronjob.plan import (
@@ -312,10 +313,7 @@ WATCHED: Final = (CRONS, JOBS_MADE, BROADCAST_JOBS, IMAGE_JOBS)
 
 def spec_changes(change: Change[AdvancedCronJob]) -> Iterable[ObjectKey]:
     """Return the object's key unless only its status changed."""
-    old, new = change.old, change.new
-    if old is not None and new is not None and new.is_but_for_status(old):
-        return ()
-    return (key_of(change.object),)
+    return () if is_status_change(change) else (key_of(change.object),)
 
 
 def advancedcronjob_controller(context: ControllerContext) -> Reconciling:

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 from prometheus_client import CollectorRegistry, Gauge
 
 from app.api import names
+from app.api.model import is_status_change
 from app.features.sidecarset.history import RevisionRecorder, by_recorded_set
 from app.features.sidecarset.injection.prepared import unusable
 from app.features.sidecarset.injection.prepared_containers import MalformedSidecarSetError
@@ -196,7 +197,7 @@ class SidecarSetReconciler:
     def coalesce_delay(self, change: Change[Any], key: ObjectKey) -> float:
         """Return the delay of a reconcile triggered by a Pod or a status, so that a burst of events, including our own
         writes, causes few reconciles."""
-        if isinstance(change.new, SidecarSet) and not _status_only(change):
+        if isinstance(change.new, SidecarSet) and not is_status_change(change):
             return 0.0
         state = self._states.get(key.name)
         if state is None:
@@ -342,10 +343,6 @@ class SidecarSetReconciler:
         written = await write_status(self._client, _SIDECARSETS, owner.metadata, present, difference)
         if written is not None:
             state.written = written
-
-
-def _status_only(change: Change[SidecarSet]) -> bool:
-    return change.old is not None and change.new is not None and change.new.is_but_for_status(change.old)
 
 
 def _view(owner: SidecarSet) -> SetView:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
+from app.api.model import is_status_change
 from app.features.workloadspread.plan.deletion_costs import first_costs
 from app.features.workloadspread.plan.placement import has_percentage, sole_subset
 from app.features.workloadspread.plan.subsets import PreparedSubset, prepare
@@ -118,10 +119,9 @@ class SpreadIndex:
         return here.by_name.get(key.name) if here is not None else None
 
     def _changed(self, change: Change[WorkloadSpread]) -> None:
-        old, new = change.old, change.new
-        if old is not None and new is not None and old.is_but_for_status(new):
+        if is_status_change(change):
             return
-        key = key_of(change.object)
+        key, new = key_of(change.object), change.new
         here = self._namespaces.setdefault(key.namespace, NamespaceSpreads())
         here.remove(key.name)
         if new is not None and not new.deleting:

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Final, Literal
 
 from app.api import names
+from app.api.model import is_status_change
 from app.features.cloneset.kind import CLONE_SET
 from app.features.cloneset.types import CloneSet
 from app.features.statefulset.kind import STATEFUL_SET
@@ -180,10 +181,9 @@ class WorkloadSpreadReconciler:
 
     def delay(self, change: Change[Any], _key: ObjectKey) -> float:
         """Return the delay over which changes to Pods and statuses are coalesced."""
-        old, new = change.old, change.new
-        if not isinstance(new, WorkloadSpread):
+        if not isinstance(change.new, WorkloadSpread):
             return GATHER
-        return GATHER_STATUS if old is not None and old.is_but_for_status(new) else 0.0
+        return GATHER_STATUS if is_status_change(change) else 0.0
 
     def of_spread(self, change: Change[WorkloadSpread]) -> Iterable[ObjectKey]:
         """Return the WorkloadSpread, and if it was deleted or its Pod filter changed, those that may take over its
