@@ -34,7 +34,7 @@ from app.features.sidecarset.injection.inject import SharingSource
 from app.features.sidecarset.injection.inject import rendered as injected
 from app.features.sidecarset.injection.prepared_containers import prepare_sidecar
 from app.features.uniteddeployment.plan.rollout import Situation, allocated, judged
-from app.features.uniteddeployment.plan.subsets import SubsetError, SubsetWorkload, wanted_workload
+from app.features.uniteddeployment.plan.subsets import SubsetError, SubsetWorkload, Wanted, built_workload, patch_text
 from app.features.uniteddeployment.types import Subset, UnitedDeployment
 from app.features.workloadspread.plan.subsets import MAX_PATCHED_BYTES, patched, prepare
 from app.features.workloadspread.plan.subsets import affinity_with as affinity_of_subset
@@ -453,7 +453,7 @@ def test_requirements_of_a_subset_are_not_multiplied_by_thousands_of_terms() -> 
         affinity_of_subset(prepare(subset), pod)
     template = {"spec": {"template": {"spec": pod}}}
     with pytest.raises(SubsetError, match="nodeSelectorTerm of subset a: 200 requirements for each of 200"):
-        _wanted(template, nodeSelectorTerm=TERM)
+        _built(template, nodeSelectorTerm=TERM)
 
 
 @pytest.mark.behaviour("MGR-164")
@@ -525,7 +525,7 @@ def test_subsets_share_what_they_do_not_change() -> None:
         "spec": {"containers": [{"name": "main"}], "volumes": [{"name": "v"}]},
     }
     template = {"spec": {"template": pod, "lifecycle": {}}}
-    made = _wanted(
+    made = _built(
         template, tolerations=[{"operator": "Exists"}], patch={"spec": {"containers": [{"name": "main", "image": "b"}]}}
     )
     assert made.spec["template"]["spec"]["volumes"] is pod["spec"]["volumes"]
@@ -535,7 +535,7 @@ def test_subsets_share_what_they_do_not_change() -> None:
     assert pod["spec"] == {"containers": [{"name": "main"}], "volumes": [{"name": "v"}]}
 
 
-def _wanted(template: Json, **fields: Any) -> Any:
+def _built(template: Json, **fields: Any) -> Any:
     subset = Subset.model_validate({"name": "a", **fields})
-    selector = {"matchLabels": {"app": "web"}}
-    return wanted_workload("cloneSetTemplate", template, selector, subset, replicas=1, partition=0, revision="web-1")
+    wanted = Wanted("a", 1, 0, template, "web-1", patch_text(subset))
+    return built_workload("cloneSetTemplate", {"matchLabels": {"app": "web"}}, subset, wanted)

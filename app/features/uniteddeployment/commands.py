@@ -241,7 +241,7 @@ async def plan(client: Client, stored: Stored, _enabled: Enabled) -> Report:
     head = f"UnitedDeployment {here.united.name}: {changes}{total} Pods in {len(wanted)} subsets"
     rows = steps(here, wanted, [one for _, one in found.claims.surplus])
     notes = [] if rows else ["no subset changes"]
-    return Report(head, ("subset", "workload", "action", "because"), rows, [*notes, *errors])
+    return Report(head, ("subset", "workload", "action", "because"), rows, [*notes, *errors.values()])
 
 
 async def explain_object(client: Client, stored: Stored, _enabled: Enabled) -> Report:
@@ -249,7 +249,7 @@ async def explain_object(client: Client, stored: Stored, _enabled: Enabled) -> R
     here = (await read_situation(client, parsed(stored))).here
     try:
         replicas = rollout.allocated(here).replicas
-        _, problem = rollout.wanted(here, replicas)
+        problem = [*rollout.wanted(here, replicas)[1].values()]
     except ShareError as error:
         replicas, problem = {}, [f"the shares cannot be met, so nothing is changed: {error}"]
     rows, notes, todo = explained(here, replicas)

@@ -25,7 +25,6 @@ from app.features.uniteddeployment.plan.subsets import (
     content_of,
     decode_subset_workload,
     is_of,
-    needs_update,
     stuck_pods,
 )
 from app.features.uniteddeployment.types import (
@@ -58,7 +57,7 @@ from app.kube.statuses import KnownStatus, newest_status
 from app.kube.store import Change, Store
 from app.pods.predicates import BY_CONTROLLER, controller_keys, is_controlled_by, ownerless
 from app.workloads.history import History
-from app.workloads.settings import OWNER
+from app.workloads.settings import OWNER, Content
 
 # The reconcile: read workloads and Pods, compute the plan, carry it out, report. [UD-26 … UD-70]
 
@@ -70,9 +69,9 @@ COALESCE_SECONDS: Final = 0.1
 CLAIM_SECONDS: Final = 1.0
 #: Seconds for which the cache may still contain workloads owned by a deleted object with the same name.
 PREDECESSOR_SECONDS: Final = 5.0
-#: Limit of the Pod templates to patch in one reconcile (bytes), and seconds until the rest are patched.
-PATCH_BYTES: Final = 1024 * 1024
-PATCH_AGAIN: Final = 0.5
+#: Limit of the workloads to build in one reconcile (bytes), and seconds until the rest are built.
+BUILD_BYTES: Final = 1024 * 1024
+BUILD_AGAIN: Final = 0.5
 REVISION_HISTORY_LIMIT: Final = 10
 _WORKLOAD: Final = struct(optional("metadata", METADATA), optional("spec", struct(optional("template", POD_TEMPLATE))))
 #: Go types of the parts of the spec without a schema.
@@ -103,6 +102,11 @@ class _State:
     #: By Pod UID: the label written, and the first resourceVersion of the Pod with it.
     labels: dict[str, tuple[bool, str]] = field(default_factory=dict)
     status: KnownStatus | None = None
+    #: The generation that was read last, and its content and selector, or what is wrong with it.
+    generation: int | None = None
+    read: tuple[Content, Selector] | str = ""
+    #: Subsets whose workloads could not be built.
+    unbuilt: frozenset[str] = frozenset()
 
 
 class UnitedDeploymentReconciler:
@@ -162,23 +166,23 @@ class UnitedDeploymentReconciler:
         found = template_of(united.spec)
         if found is None:
             return None
-        try:
-            go_value(TEMPLATE_TYPES, united.spec.to_dict(), "spec")
-            selector = compile_selector(united.spec.selector)
-            claims = self._claims(united, found, selector)
-            if not claims.release and self._lacks_known(united, state, claims):
-                strayed = await self._unseen.unlabeled(united, found[0])
-                claims = replace(claims, release=[(found[0], one) for one in strayed])
-            if claims.adopt or claims.release:
-                return await self._claim(united, found[0], claims)
-            if self._awaits_predecessor(united, state, found[0], claims):
-                return Result(requeue_after=CLAIM_SECONDS / 2)
-            here = await self._situation(united, state, found, selector, claims.existing)
-        except (SelectorError, GoTypeError) as error:
-            field = "spec.selector: " if isinstance(error, SelectorError) else ""
-            self._writer.event(united, "Warning", INVALID_SPEC, f"{field}{error}")
+        if state.generation != united.metadata.generation:
+            # Reading a large spec takes long, and every change of a Pod leads here.
+            state.generation, state.read = united.metadata.generation, _read(united)
+        if isinstance(state.read, str):
+            self._writer.event(united, "Warning", INVALID_SPEC, state.read)
             return None
-        return await self._carry_out(here, state, claims.surplus)
+        content, selector = state.read
+        claims = self._claims(united, found, selector)
+        if not claims.release and self._lacks_known(united, state, claims):
+            strayed = await self._unseen.unlabeled(united, found[0])
+            claims = replace(claims, release=[(found[0], one) for one in strayed])
+        if claims.adopt or claims.release:
+            return await self._claim(united, found[0], claims)
+        if self._awaits_predecessor(united, state, found[0], claims):
+            return Result(requeue_after=CLAIM_SECONDS / 2)
+        here = await self._situation(united, state, found, content, selector, claims.existing)
+        return await self._carry_out(here, state, content, claims.surplus)
 
     def _awaits_predecessor(self, united: UnitedDeployment, state: _State, kind: str, claims: Claims) -> bool:
         """Return whether the cache contains workloads owned by a deleted object with the same name. They will be
@@ -244,11 +248,11 @@ class UnitedDeploymentReconciler:
         united: UnitedDeployment,
         state: _State,
         found: tuple[str, dict[str, Any]],
+        content: Content,
         selector: Selector,
         existing: Mapping[str, SubsetWorkload],
     ) -> Situation:
         kind, template = found
-        content = content_of(united)
         status = newest_status(united, state.status).status
         ordered = self._history.revisions(content, selector)
         current, collisions = str(status.get("currentRevision") or ""), int(status.get("collisionCount") or 0)
@@ -284,7 +288,7 @@ class UnitedDeploymentReconciler:
         return {uid: label for uid, (label, _) in state.labels.items()}
 
     async def _carry_out(
-        self, here: Situation, state: _State, surplus: Sequence[tuple[str, SubsetWorkload]]
+        self, here: Situation, state: _State, content: Content, surplus: Sequence[tuple[str, SubsetWorkload]]
     ) -> Result | None:
         united = here.united
         labels = [one for found in here.reservations.values() for one in found.labels]
@@ -300,18 +304,14 @@ class UnitedDeploymentReconciler:
             said = f"Specified subset replicas is ineffective: {error}"
             self._writer.event(united, "Warning", "Failed SpecifySubsetReplicas", said)
             return await self._failed(here, state, [str(error)])
-        wanted, errors = rollout.wanted(here, allocated.replicas, patch_bytes=PATCH_BYTES)
+        wanted, unbuilt = rollout.wanted(here, allocated.replicas, build_bytes=BUILD_BYTES, last=state.unbuilt)
+        state.unbuilt, errors = frozenset(unbuilt), [*unbuilt.values()]
         for said in errors:
             self._writer.event(united, "Warning", "FailedUpdateSubset", said)
-        missing = [one for name, one in sorted(wanted.items()) if name not in here.existing]
-        changed = [
-            (here.existing[name], one)
-            for name, one in sorted(wanted.items())
-            if name in here.existing and needs_update(here.kind, here.existing[name], one)
-        ]
-        later = any(one.unpatched for one in (*missing, *(one for _, one in changed)))
-        missing = [one for one in missing if not one.unpatched]
-        changed = [(workload, one) for workload, one in changed if not one.unpatched]
+        due = [(name, one.built) for name, one in sorted(wanted.items()) if one.built is not None]
+        missing = [one for name, one in due if name not in here.existing]
+        changed = [(here.existing[name], one) for name, one in due if name in here.existing]
+        later = any(one.later for one in wanted.values())
         made = await self._writer.create(united, here.kind, missing)
         state.creations.note(made, self._clock.monotonic())
         if surplus and not await self._is_current(united):
@@ -328,11 +328,11 @@ class UnitedDeploymentReconciler:
         )
         present = newest_status(united, state.status)
         state.status = await report(self._client, here, present, wanted, allocated.remarked, outcome) or state.status
-        await self._truncate(here, state)
+        await self._truncate(here, state, content)
         if outcome.error:
             return Result(requeue=True)
         if later:
-            return Result(requeue_after=PATCH_AGAIN)
+            return Result(requeue_after=BUILD_AGAIN)
         times = [one.again for one in here.schedulable.values() if one.again > 0]
         if here.adapts and (missing or changed):
             times.append(float(here.limits.critical))  # new Pods may turn out to be unschedulable [UD-60]
@@ -371,19 +371,26 @@ class UnitedDeploymentReconciler:
         state.status = await report(self._client, here, present, {}, frozenset(), outcome) or state.status
         return Result(requeue=True)
 
-    async def _truncate(self, here: Situation, state: _State) -> None:
+    async def _truncate(self, here: Situation, state: _State, content: Content) -> None:
         """Delete old revisions beyond the limit. [PM-93]"""
         limit = here.united.spec.revision_history_limit
         # Use the status just written: that write triggers no reconcile, so this is the last one of a rollout.
         current = str(newest_status(here.united, state.status).status.get("currentRevision") or "")
         used: set[str] = {here.revisions.update.name, current}
         used |= {one.metadata.labels.get(names.UNITED_REVISION_HASH, "") for one in here.existing.values()}
-        await self._history.truncate(
-            content_of(here.united),
-            here.revisions.ordered,
-            used,
-            REVISION_HISTORY_LIMIT if limit is None else limit,
-        )
+        most = REVISION_HISTORY_LIMIT if limit is None else limit
+        await self._history.truncate(content, here.revisions.ordered, used, most)
+
+
+def _read(united: UnitedDeployment) -> tuple[Content, Selector] | str:
+    """Return the content to record and the selector, or what is wrong with the spec."""
+    try:
+        go_value(TEMPLATE_TYPES, united.spec.to_dict(), "spec")
+        return content_of(united), compile_selector(united.spec.selector)
+    except GoTypeError as error:
+        return str(error)
+    except SelectorError as error:
+        return f"spec.selector: {error}"
 
 
 def _is_stale(error: KubeError) -> bool:

@@ -23,6 +23,7 @@ from app.features.uniteddeployment.plan.status import (
 from app.features.uniteddeployment.plan.subsets import (
     KIND,
     SHOWN_KINDS,
+    Built,
     SubsetWorkload,
     Wanted,
     decode_subset_workload,
@@ -65,17 +66,17 @@ class SubsetWriter:
         self._events = events
         self._resources = resources
 
-    async def create(self, united: UnitedDeployment, kind: str, missing: Sequence[Wanted]) -> Written:
+    async def create(self, united: UnitedDeployment, kind: str, missing: Sequence[Built]) -> Written:
         """Create workloads in batches of 1, 2, 4, …, and stop after the first batch with a failure."""
         resource, namespace = self._resources[kind], united.metadata.namespace
         owner = KIND.owner(united.metadata)
 
-        async def create(one: Wanted) -> str:
+        async def create(one: Built) -> str:
             body = {
                 "apiVersion": resource.api_version,
                 "kind": resource.kind,
                 "metadata": {
-                    "generateName": generated_name(kind, united.name, one.name),
+                    "generateName": generated_name(kind, united.name, one.subset),
                     "namespace": namespace,
                     "labels": dict(one.labels),
                     "annotations": dict(one.annotations),
@@ -129,11 +130,11 @@ class SubsetWriter:
         return errors
 
     async def update(
-        self, united: UnitedDeployment, kind: str, changed: Sequence[tuple[SubsetWorkload, Wanted]]
+        self, united: UnitedDeployment, kind: str, changed: Sequence[tuple[SubsetWorkload, Built]]
     ) -> list[str]:
         """Update workloads in batches. Return the errors."""
 
-        async def update(one: tuple[SubsetWorkload, Wanted]) -> None:
+        async def update(one: tuple[SubsetWorkload, Built]) -> None:
             await self._patch(kind, one[0], _operations(*one))
 
         errors = []
@@ -219,7 +220,7 @@ class SubsetWriter:
         )
 
 
-def _operations(workload: SubsetWorkload, wanted: Wanted) -> list[dict[str, Any]]:
+def _operations(workload: SubsetWorkload, wanted: Built) -> list[dict[str, Any]]:
     """Return a JSON patch that replaces the spec and sets our labels and annotations, and keeps all others. [UD-28,
     UD-29]"""
     metadata = workload.metadata

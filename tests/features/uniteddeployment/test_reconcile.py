@@ -8,13 +8,15 @@ import pytest
 
 from app.api import names
 from app.features.uniteddeployment import reconcile
-from app.features.uniteddeployment.plan import subsets
+from app.features.uniteddeployment.plan import rollout, subsets
+from app.features.uniteddeployment.types import UnitedDeployment
 from app.features.uniteddeployment.writes import SubsetWriter
 from app.kube.client import Client
 from app.kube.events import EventRecorder
 from app.kube.objects import ObjectMeta, Pod
 from app.kube.resources import CONFIGMAPS, PODS
 from app.kube.wire import Request
+from app.workloads.settings import Content
 from tests.features.uniteddeployment.world import CLONE_SETS, NAMESPACE, SUBSET, UNITED, World, in_world
 from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import MemoryServer, json_response, virtual
@@ -342,7 +344,7 @@ async def test_patches_of_a_large_template_are_applied_over_several_reconciles(
     there: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A thousand patches of one large template would keep all other controllers waiting for a minute."""
-    monkeypatch.setattr(reconcile, "PATCH_BYTES", 1)
+    monkeypatch.setattr(reconcile, "BUILD_BYTES", 1)
     built: list[str] = []
     merge = subsets.strategic_merge
 
@@ -363,6 +365,54 @@ async def test_patches_of_a_large_template_are_applied_over_several_reconciles(
     await there.has(a=2, b=2, c=2)
     found = (await there.workloads()).values()
     assert sorted(one["spec"]["template"]["spec"]["hostname"] for one in found) == ["a", "b", "c"]
+
+
+@pytest.mark.behaviour("MGR-164")
+@in_world
+async def test_workloads_of_a_large_template_are_built_over_several_reconciles(
+    there: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand copies of a large template take gigabytes. One that cannot be built does not hold up the others."""
+    monkeypatch.setattr(reconcile, "BUILD_BYTES", 1)
+    built: list[str] = []
+    build = rollout.built_workload
+
+    def noted(kind: str, selector: Any, subset: Any, wanted: Any) -> Any:
+        built.append(subset.name)
+        return build(kind, selector, subset, wanted)
+
+    monkeypatch.setattr(rollout, "built_workload", noted)
+    unmergeable = {"spec": {"containers": [{"image": "x"}]}}
+    await there.unite({"name": "a", "patch": unmergeable}, {"name": "b"}, {"name": "c"}, replicas=3)
+    await there.has(b=1, c=1)
+    await there.settled()
+    assert (built.count("b"), built.count("c")) == (1, 1)
+    assert "patch of subset a" in (await there.condition("SubsetUpdated"))["message"]
+    await there.respecify({"topology": {"subsets": [{"name": "a"}, {"name": "b"}, {"name": "c"}]}})
+    await there.has(a=1, b=1, c=1)
+
+
+@pytest.mark.behaviour("UD-26")
+@in_world
+async def test_the_spec_is_read_once(there: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This takes long for a large spec, and every change of a Pod causes a reconcile."""
+    read: list[str] = []
+    content = reconcile.content_of
+
+    def noted(united: UnitedDeployment) -> Content:
+        read.append(united.name)
+        return content(united)
+
+    monkeypatch.setattr(reconcile, "content_of", noted)
+    await there.unite({"name": "a"})
+    await there.has(a=4)
+    for name in await there.pods("a", 2):
+        await there.change(PODS, name, {"metadata": {"annotations": {"a": "b"}}})
+        await there.settled()
+    assert read == ["web"]
+    await there.respecify({"replicas": 2})
+    await there.has(a=2)
+    assert read == ["web"] * 2
 
 
 @virtual

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import partial
 from typing import Any, Final
 
 from app.api import names
@@ -29,11 +28,12 @@ from app.features.uniteddeployment.plan.subsets import (
     SubsetError,
     SubsetWorkload,
     Wanted,
+    built_workload,
     is_held,
     needs_update,
     partition_of,
+    patch_text,
     tolerated_unavailable,
-    wanted_workload,
 )
 from app.features.uniteddeployment.types import (
     ADAPTIVE,
@@ -188,38 +188,39 @@ def allocated(found: Situation) -> allocation.Allocation:
 
 
 def wanted(
-    found: Situation, replicas: Mapping[str, int], *, patch_bytes: int = sys.maxsize
-) -> tuple[dict[str, Wanted], list[str]]:
-    """Return the desired workload of each subset, and errors for those that cannot be built.
+    found: Situation, replicas: Mapping[str, int], *, build_bytes: int = sys.maxsize, last: Collection[str] = ()
+) -> tuple[dict[str, Wanted], dict[str, str]]:
+    """Return the desired workload of each subset, and errors by subset for those that cannot be built.
 
-    Patches are applied to workloads that must be written, until their Pod templates reach ``patch_bytes`` in total:
-    patching a large template a thousand times would take a minute.
+    Workloads that must be written are built until they reach ``build_bytes`` in total: a thousand copies of a large
+    template would take a minute, and gigabytes. Subsets in ``last`` come last.
     """
     made: dict[str, Wanted] = {}
-    errors = []
-    size = 0
-    for subset in found.subsets:
+    errors: dict[str, str] = {}
+    for subset in sorted(found.subsets, key=lambda one: one.name in last):
         count, workload = replicas[subset.name], found.existing.get(subset.name)
-        try:
-            build = partial(
-                wanted_workload,
-                found.kind,
-                found.template,
-                found.united.spec.selector,
-                subset,
-                replicas=count,
-                partition=found.partition(subset.name, count),
-                revision=found.revisions.update.name,
-                max_unavailable=_max_unavailable(found, subset.name, count),
-            )
-            one = made[subset.name] = build(patched=False)
-            if one.unpatched and patch_bytes > 0 and (workload is None or needs_update(found.kind, workload, one)):
-                made[subset.name] = build()
-                size = size or json_size(found.template)
-                patch_bytes -= size
-        except SubsetError as error:
-            made.pop(subset.name, None)
-            errors.append(str(error))
+        one = Wanted(
+            subset.name,
+            count,
+            found.partition(subset.name, count),
+            found.template,
+            found.revisions.update.name,
+            patch_text(subset),
+            _max_unavailable(found, subset.name, count),
+        )
+        if workload is None or needs_update(found.kind, workload, one):
+            if build_bytes <= 0:
+                one = replace(one, later=True)
+            else:
+                try:
+                    built = built_workload(found.kind, found.united.spec.selector, subset, one)
+                except SubsetError as error:
+                    build_bytes -= json_size(found.template)
+                    errors[subset.name] = str(error)
+                    continue
+                build_bytes -= json_size((built.labels, built.annotations, built.spec))
+                one = replace(one, built=built)
+        made[subset.name] = one
     return made, errors
 
 
@@ -272,10 +273,10 @@ def _change(here: Situation, workload: SubsetWorkload, one: Wanted) -> tuple[str
         reasons.append(_why_so_many(here, one.name))
     metadata = workload.metadata
     held = f", {one.partition} Pods stay" if one.partition and here.kind != DEPLOYMENT else ""
-    if metadata.labels.get(names.UNITED_REVISION_HASH) != one.labels[names.UNITED_REVISION_HASH]:
+    if metadata.labels.get(names.UNITED_REVISION_HASH) != one.revision:
         actions.append(f"update{held}")
         reasons.append("the template changed")
-    elif metadata.annotations.get(names.SUBSET_PATCH, "") != one.annotations[names.SUBSET_PATCH]:
+    elif metadata.annotations.get(names.SUBSET_PATCH, "") != one.patch:
         actions.append(f"update{held}")
         reasons.append("the subset's patch changed")
     elif here.kind != DEPLOYMENT and partition_of(here.kind, workload) != one.partition:

@@ -97,65 +97,63 @@ decode_subset_workload = decoder(SubsetWorkload)
 
 
 @dataclass(frozen=True, slots=True)
+class Built:
+    """A workload to write, for the subset of this name."""
+
+    subset: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    spec: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Wanted:
-    """Desired workload of a subset."""
+    """Desired workload of a subset. ``template`` is the content of the template, ``revision`` the name of its revision,
+    and ``patch`` the subset's patch as stored in the annotation."""
 
     name: str
     replicas: int
     partition: int
-    labels: Mapping[str, str]
-    annotations: Mapping[str, str]
-    spec: Mapping[str, Any]
+    template: Mapping[str, Any]
+    revision: str
+    patch: str
     #: Overrides maxUnavailable of the template, if set. [UD-58]
     max_unavailable: int | None = None
-    #: The subset's patch is not applied yet. A later reconcile applies it and writes the workload.
-    unpatched: bool = False
+    #: The workload to write now; None if it need not change, or ``later`` reconciles build it.
+    built: Built | None = None
+    later: bool = False
 
 
 class SubsetError(ValueError):
     """A workload that cannot be built."""
 
 
-def wanted_workload(
+def built_workload(
     kind: str,
-    template: Mapping[str, Any],
     selector: Mapping[str, Any],
     subset: Subset,
-    *,
-    replicas: int,
-    partition: int,
-    revision: str,
-    max_unavailable: int | None = None,
-    patched: bool = True,
-) -> Wanted:
+    wanted: Wanted,
+) -> Built:
     """Build the desired workload. Raises SubsetError if the patch or the node selector term cannot be merged. [UD-28 …
     UD-31, UD-58]
 
-    ``template`` is the content of the template ``kind``; ``revision`` is the name of its revision; ``max_unavailable``
-    overrides that of the template for rolling updates; ``patched`` applies the subset's patch. Parts of the template
-    that the subset does not change are shared: thousands of subsets of a large template must fit into memory.
+    It may be larger than the UnitedDeployment, which may have a thousand subsets.
     """
-    ours = {names.SUBSET_NAME: subset.name, names.UNITED_REVISION_HASH: revision}
+    template = wanted.template
+    ours = {names.SUBSET_NAME: subset.name, names.UNITED_REVISION_HASH: wanted.revision}
     metadata = as_object(template.get("metadata"))
     matched = as_object(selector.get("matchLabels"))
     spec: dict[str, Any] = dict(as_object(template.get("spec")))
     spec["selector"] = {**json_copy(dict(selector)), "matchLabels": {**matched, names.SUBSET_NAME: subset.name}}
-    spec["replicas"] = replicas
+    spec["replicas"] = wanted.replicas
     if kind != DEPLOYMENT:
-        _set_rolling(kind, spec, "partition", partition)
-    if max_unavailable is not None:
-        _set_rolling(kind, spec, "maxUnavailable", max_unavailable)
-    spec["template"] = _pod_template(as_object(spec.get("template")), ours, subset, patched=patched)
-    return Wanted(
-        subset.name,
-        replicas,
-        partition,
-        {**as_object(metadata.get("labels")), **matched, **ours},
-        {**as_object(metadata.get("annotations")), names.SUBSET_PATCH: patch_text(subset)},
-        spec,
-        max_unavailable,
-        unpatched=bool(subset.patch) and not patched,
-    )
+        _set_rolling(kind, spec, "partition", wanted.partition)
+    if wanted.max_unavailable is not None:
+        _set_rolling(kind, spec, "maxUnavailable", wanted.max_unavailable)
+    spec["template"] = _pod_template(as_object(spec.get("template")), ours, subset)
+    labels = {**as_object(metadata.get("labels")), **matched, **ours}
+    annotations = {**as_object(metadata.get("annotations")), names.SUBSET_PATCH: wanted.patch}
+    return Built(subset.name, labels, annotations, spec)
 
 
 def tolerated_unavailable(kind: str, template: Mapping[str, Any], replicas: int, stuck: int) -> int | None:
@@ -198,9 +196,9 @@ def needs_update(kind: str, workload: SubsetWorkload, wanted: Wanted) -> bool:
     """Return whether the workload must be updated. Deployments have no partition to compare. [UD-48]"""
     metadata = workload.metadata
     return (
-        metadata.labels.get(names.UNITED_REVISION_HASH) != wanted.labels[names.UNITED_REVISION_HASH]
+        metadata.labels.get(names.UNITED_REVISION_HASH) != wanted.revision
         or workload.replicas != wanted.replicas
-        or metadata.annotations.get(names.SUBSET_PATCH, "") != wanted.annotations[names.SUBSET_PATCH]
+        or metadata.annotations.get(names.SUBSET_PATCH, "") != wanted.patch
         or (kind != DEPLOYMENT and _has_partition(kind, workload) and partition_of(kind, workload) != wanted.partition)
         or (kind in _MAX_UNAVAILABLE and _differs_in_unavailable(kind, workload, wanted))
     )
@@ -229,8 +227,9 @@ def _differs_in_unavailable(kind: str, workload: SubsetWorkload, wanted: Wanted)
     stored = as_object((strategy or {}).get("rollingUpdate")).get("maxUnavailable")
     if wanted.max_unavailable is not None:
         return bool(stored != wanted.max_unavailable)
-    share = _rolling(kind, wanted.spec).get("maxUnavailable")
-    return isinstance(stored, int) and stored != share and _rolls(kind, wanted.spec)
+    spec = as_object(wanted.template.get("spec"))
+    share = _rolling(kind, spec).get("maxUnavailable")
+    return isinstance(stored, int) and stored != share and _rolls(kind, spec)
 
 
 def _strategy_field(kind: str) -> str:
@@ -257,9 +256,7 @@ def _set_rolling(kind: str, spec: dict[str, Any], name: str, value: int) -> None
     }
 
 
-def _pod_template(
-    template: Mapping[str, Any], labels: Mapping[str, str], subset: Subset, *, patched: bool
-) -> dict[str, Any]:
+def _pod_template(template: Mapping[str, Any], labels: Mapping[str, str], subset: Subset) -> dict[str, Any]:
     made: dict[str, Any] = dict(template)
     metadata = made["metadata"] = {**as_object(made.get("metadata"))}
     metadata["labels"] = {**as_object(metadata.get("labels")), **labels}
@@ -268,7 +265,7 @@ def _pod_template(
         _add_node_term(spec, subset.node_selector_term.to_dict(), subset.name)
     if subset.tolerations:
         spec["tolerations"] = [*(spec.get("tolerations") or ()), *(one.to_dict() for one in subset.tolerations)]
-    if not subset.patch or not patched:
+    if not subset.patch:
         return made
     try:
         return strategic_merge(made, json_copy(subset.patch), POD)

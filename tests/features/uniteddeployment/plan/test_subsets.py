@@ -15,14 +15,16 @@ from app.features.uniteddeployment.plan.allocation import Pending, pending_pods,
 from app.features.uniteddeployment.plan.status import Outcome, SubsetState, Updated, status_of
 from app.features.uniteddeployment.plan.subsets import (
     SubsetError,
+    Wanted,
+    built_workload,
     claim,
     content_of,
     decode_subset_workload,
     generated_name,
     is_of,
     needs_update,
+    patch_text,
     stuck_pods,
-    wanted_workload,
 )
 from app.features.uniteddeployment.types import Subset, UnitedDeployment
 from app.kube.clock import rfc3339
@@ -40,9 +42,13 @@ TEMPLATE = {
 SELECTOR = {"matchLabels": {"app": "web"}}
 
 
-def wanted(kind: str = "cloneSetTemplate", **fields: Any) -> Any:
+def wanted(subset: Subset, template: Json = TEMPLATE) -> Wanted:
+    return Wanted(subset.name, 3, 1, template, "web-1", patch_text(subset))
+
+
+def built(kind: str = "cloneSetTemplate", template: Json = TEMPLATE, **fields: Any) -> Any:
     subset = Subset.model_validate({"name": "a", **fields})
-    return wanted_workload(kind, TEMPLATE, SELECTOR, subset, replicas=3, partition=1, revision="web-1")
+    return built_workload(kind, SELECTOR, subset, wanted(subset, template))
 
 
 @pytest.mark.behaviour("UD-42", "UD-45")
@@ -58,7 +64,7 @@ def test_the_revision_hash_matches_the_recording() -> None:
 @pytest.mark.behaviour("UD-28", "UD-29", "UD-30", "UD-31")
 def test_a_workload_has_the_node_term_tolerations_and_patch_of_its_subset() -> None:
     term = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
-    made = wanted(
+    made = built(
         nodeSelectorTerm=term,
         tolerations=[{"key": "k"}],
         patch={"spec": {"containers": [{"name": "main", "image": "x"}]}},
@@ -80,17 +86,15 @@ def test_a_workload_has_the_node_term_tolerations_and_patch_of_its_subset() -> N
 
 
 def test_deployments_and_on_delete_sets_have_no_partition() -> None:
-    assert "updateStrategy" not in wanted("deploymentTemplate").spec
+    assert "updateStrategy" not in built("deploymentTemplate").spec
     template = {**TEMPLATE, "spec": {**TEMPLATE["spec"], "updateStrategy": {"type": "OnDelete"}}}
-    made = wanted_workload(
-        "statefulSetTemplate", template, SELECTOR, Subset(name="a"), replicas=1, partition=1, revision="web-1"
-    )
+    made = built("statefulSetTemplate", template)
     assert made.spec["updateStrategy"] == {"type": "OnDelete"}
 
 
 def test_an_inapplicable_patch_is_reported() -> None:
     with pytest.raises(SubsetError, match="patch of subset a"):
-        wanted(patch={"spec": {"containers": [{"image": "x"}]}})
+        built(patch={"spec": {"containers": [{"image": "x"}]}})
 
 
 @pytest.mark.behaviour("UD-27")
@@ -116,16 +120,16 @@ def test_names_start_with_object_and_subset_if_valid() -> None:
     ],
 )
 def test_a_workload_is_updated_only_if_it_differs(change: Json, differs: bool) -> None:
-    made = wanted()
     stored = {
         "metadata": {
             "name": "web-a-x",
-            "labels": {**made.labels, "apps.kruise.io/controller-revision-hash": change.get("revision", "web-1")},
+            "labels": {**built().labels, "apps.kruise.io/controller-revision-hash": change.get("revision", "web-1")},
             "annotations": {"apps.kruise.io/subset-patch": change.get("patch", "")},
         },
         "spec": change.get("spec", {"replicas": 3, "updateStrategy": {"rollingUpdate": {"partition": 1}}}),
     }
-    assert needs_update("cloneSetTemplate", decode_subset_workload(orjson.dumps(stored)), made) is differs
+    found = decode_subset_workload(orjson.dumps(stored))
+    assert needs_update("cloneSetTemplate", found, wanted(Subset(name="a"))) is differs
 
 
 def condition(status: str, age: float) -> Json:
