@@ -67,6 +67,9 @@ class Caches:
 class _State(JobState):
     """State of one job."""
 
+    #: The generation whose template was validated last, and what is wrong with it.
+    validated: int | None = None
+    invalid: str = ""
     template: Any = None
     fit: Fit | None = None
     #: Node name → the evaluated node and whether the Pod fits.
@@ -123,10 +126,11 @@ class BroadcastJobReconciler(JobReconciler[BroadcastJob, _State]):
         return End(ended, job.spec.completion_policy.ttl_seconds_after_finished)
 
     async def reconcile(self, key: ObjectKey, job: BroadcastJob, state: _State) -> Result | None:
-        try:
-            go_value(POD_TEMPLATE, job.spec.template, "spec.template")
-        except GoTypeError as error:
-            self.warn_once(job, state, INVALID_SPEC, str(error))
+        if state.validated != job.metadata.generation:
+            # Validating a large template takes long, and every change of a Pod leads here.
+            state.validated, state.invalid = job.metadata.generation, _problem_of(job)
+        if state.invalid:
+            self.warn_once(job, state, INVALID_SPEC, state.invalid)
             return None
         now = self.clock.now()
         status = job.status
@@ -306,6 +310,14 @@ class BroadcastJobReconciler(JobReconciler[BroadcastJob, _State]):
             self.record_event(
                 job, "Normal", "JobComplete", f"Job {job.metadata.namespace}/{job.name} is completed, {counted}"
             )
+
+
+def _problem_of(job: BroadcastJob) -> str:
+    try:
+        go_value(POD_TEMPLATE, job.spec.template, "spec.template")
+    except GoTypeError as error:
+        return str(error)
+    return ""
 
 
 def _counts_of(pod: Pod) -> tuple[object, ...]:

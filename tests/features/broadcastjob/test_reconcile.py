@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from app.features.broadcastjob import reconcile
 from app.features.broadcastjob.feature import FEATURE
 from app.features.broadcastjob.kind import BROADCAST_JOB
 from app.features.broadcastjob.plan import name_of
@@ -115,6 +116,31 @@ async def test_parallelism_is_never_exceeded(there: World) -> None:
 
 
 RESTARTED = {"name": "main", "restartCount": 1, "image": "busybox", "imageID": "", "ready": True}
+
+
+@pytest.mark.behaviour("BJ-19")
+@in_world
+async def test_a_template_is_validated_once(there: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This takes long for a large template, and every change of a Pod causes a reconcile."""
+    validated: list[str] = []
+    truly = reconcile.go_value
+
+    def noted(type_: Any, value: Any, path: str) -> Any:
+        validated.append(path)
+        return truly(type_, value, path)
+
+    monkeypatch.setattr(reconcile, "go_value", noted)
+    await nodes(there, 2)
+    await job(there)
+    await counts(there, active=2)
+    for name in await active(there):
+        await there.pod_status(name, "Running")
+        await there.settled()
+    assert validated == ["spec.template"]
+    await there.change(JOBS, "bj", {"spec": {"template": {"spec": {"containers": "none"}}}})
+    await there.settled()
+    assert "InvalidSpec" in await there.reasons()
+    assert validated == ["spec.template"] * 2
 
 
 @pytest.mark.behaviour("BJ-9", "BJ-10", "BJ-11", "BJ-24")
