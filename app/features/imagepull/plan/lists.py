@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -184,8 +184,10 @@ class Children:
     delete: tuple[ImagePullJob, ...]
 
 
-def children_of(job: ImageListPullJob, present: Iterable[ImagePullJob], template: Mapping[str, Any]) -> Children:
-    """Compare the existing jobs with the list. [IMG-73]"""
+def children_of(
+    job: ImageListPullJob, present: Iterable[ImagePullJob], matches: Callable[[ImagePullJob], bool]
+) -> Children:
+    """Compare the existing jobs with the list. ``matches`` returns whether the spec of a job is up to date. [IMG-73]"""
     current: dict[str, ImagePullJob] = {}
     delete = []
     wanted = set(job.spec.images)
@@ -193,7 +195,7 @@ def children_of(job: ImageListPullJob, present: Iterable[ImagePullJob], template
         if child.deleting:
             continue
         image = child.spec.image
-        if image in wanted and image not in current and is_up_to_date(child, template):
+        if image in wanted and image not in current and matches(child):
             current[image] = child
         else:
             delete.append(child)

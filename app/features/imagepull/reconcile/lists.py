@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from app.api import names
@@ -30,6 +31,19 @@ logger = logging.getLogger(__name__)
 LISTS: Final = IMAGE_LIST_PULL_JOB.resource()
 
 
+@dataclass(slots=True)
+class _State:
+    """What is derived from one generation of a list. Deriving it takes long if the spec is large, and every change of a
+    job leads here."""
+
+    generation: tuple[str, int]
+    #: What is wrong with the spec.
+    invalid: str
+    hash: str = ""
+    #: By UID: the generation of a job, and whether its spec matches the list's.
+    matches: dict[str, tuple[int, bool]] = field(default_factory=dict)
+
+
 class ImageListPullJobReconciler:
     """Reads the caches and carries out the plan."""
 
@@ -41,6 +55,7 @@ class ImageListPullJobReconciler:
         self._lists = lists
         self._jobs = jobs
         self._events = events
+        self._states: dict[ObjectKey, _State] = {}
 
     def keys_for_job(self, change: Change[ImagePullJob]) -> Iterable[ObjectKey]:
         found: dict[ObjectKey, None] = {}
@@ -53,31 +68,48 @@ class ImageListPullJobReconciler:
     async def __call__(self, key: ObjectKey) -> Result | None:
         job = self._lists.by_key(key)
         if job is None or job.deleting:
+            self._states.pop(key, None)
             return None
-        try:
-            go_value(LIST_SPEC, job.spec.to_dict(), "spec")
-        except GoTypeError as mistake:
+        state = self._states.get(key)
+        if state is None or state.generation != (job.metadata.uid, job.metadata.generation):
+            state = self._states[key] = _State((job.metadata.uid, job.metadata.generation), _problem_of(job))
+        if state.invalid:
             # Invalid spec stored while the webhook was off; the update that fixes it requeues the list.
-            self._events.event(reference(LISTS, job), "Warning", INVALID_SPEC, str(mistake))
+            self._events.event(reference(LISTS, job), "Warning", INVALID_SPEC, state.invalid)
             return None
         if job.status is not None and job.status.completion_time:
             return await self._end(job)
-        template = plan.template_of(job)
-        children = plan.children_of(job, self._jobs.by_index(BY_LIST, plan.owner_of(job).index_key), template)
-        metadata, hash_ = job.metadata, plan.template_hash(template)
-        version = metadata.resource_version
-        if children.create and metadata.labels.get(names.CONTROLLER_REVISION_HASH) != hash_:
-            version = await self._label(job, hash_)
-        error = await self._create(job, children.create, template, hash_)
+        children = self._children(job, state)
+        version, error = job.metadata.resource_version, None
+        if children.create:
+            template = plan.template_of(job)
+            state.hash = state.hash or plan.template_hash(template)
+            if job.metadata.labels.get(names.CONTROLLER_REVISION_HASH) != state.hash:
+                version = await self._label(job, state.hash)
+            error = await self._create(job, children.create, template, state.hash)
         # Replacements are created before old jobs are deleted.
         if error is None:
             await self._delete(job, children.delete)
         wanted = plan.status_of(job, children.current, self._clock.now())
         known = KnownStatus(job.status.to_dict() if job.status is not None else {}, version)
-        await write_status(self._client, LISTS, metadata, known, lambda present: _difference(present, wanted))
+        await write_status(self._client, LISTS, job.metadata, known, lambda present: _difference(present, wanted))
         if error is not None:
             raise error
         return None
+
+    def _children(self, job: ImageListPullJob, state: _State) -> plan.Children:
+        """Compare the jobs of the list with it. Jobs that have not changed are not compared again."""
+        present = self._jobs.by_index(BY_LIST, plan.owner_of(job).index_key)
+        known, state.matches = state.matches, {}
+        template: plan.Json | None = None
+        for child in present:
+            uid, generation = child.metadata.uid, child.metadata.generation
+            before = known.get(uid)
+            if before is None or before[0] != generation:
+                template = plan.template_of(job) if template is None else template
+                before = generation, plan.is_up_to_date(child, template)
+            state.matches[uid] = before
+        return plan.children_of(job, present, lambda child: state.matches[child.metadata.uid][1])
 
     async def _end(self, job: ImageListPullJob) -> Result | None:
         """Delete a completed list after its TTL. [IMG-71]"""
@@ -137,6 +169,14 @@ class ImageListPullJobReconciler:
         if gone:
             text = f"Delete {gone} ImagePullJob"
             self._events.event(reference(LISTS, job), "Normal", "Successful delete ImagePullJob", text)
+
+
+def _problem_of(job: ImageListPullJob) -> str:
+    try:
+        go_value(LIST_SPEC, job.spec.to_dict(), "spec")
+    except GoTypeError as error:
+        return str(error)
+    return ""
 
 
 def _difference(present: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from app.features.imagepull.plan import lists as plan
 from app.features.imagepull.plan.lists import shown_template, template_hash, template_of
-from app.features.imagepull.types import ImageListPullJob
+from app.features.imagepull.reconcile import lists as reconcile
+from app.features.imagepull.types import ImageListPullJob, ImagePullJob
 from tests.admission.recorded import DATA
 from tests.features.imagepull.world import JOBS, LISTS, World, in_world
 
@@ -72,6 +74,33 @@ async def test_images_and_template_may_change(there: World) -> None:
     assert "completionTime" not in await there.status("several", LISTS)
     told = {one["reason"] for one in await there.events()}
     assert "Successful delete ImagePullJob" in told
+
+
+@pytest.mark.behaviour("IMG-73")
+@in_world
+async def test_a_list_and_its_jobs_are_compared_once(there: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This takes long for large specs, and every change of a job causes a reconcile."""
+    compared: list[str] = []
+    truly, valid = plan.is_up_to_date, reconcile.go_value
+
+    def noted(child: ImagePullJob, template: Json) -> bool:
+        compared.append(child.spec.image)
+        return truly(child, template)
+
+    def validated(type_: Any, value: Any, path: str) -> Any:
+        compared.append(path)
+        return valid(type_, value, path)
+
+    monkeypatch.setattr(plan, "is_up_to_date", noted)
+    monkeypatch.setattr(reconcile, "go_value", validated)
+    await there.nodes("n1")
+    await there.list_job("a:1", "b:1", completionPolicy={"type": "Never"})
+    await there.counts("several", LISTS, succeeded=2)
+    await there.settled()
+    assert sorted(compared) == ["a:1", "b:1", "spec"]
+    await there.client.patch(LISTS, "several", {"spec": {"parallelism": 3}}, "default")
+    await there.settled()
+    assert sorted(compared) == ["a:1"] * 3 + ["b:1"] * 3 + ["spec"] * 2
 
 
 @pytest.mark.behaviour("IMG-71", "IMG-104")
