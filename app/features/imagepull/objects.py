@@ -6,10 +6,10 @@ patches of the live object, so fields not declared here are preserved.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cached_property
 from hashlib import blake2b
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary, ref
 
 import msgspec
@@ -51,11 +51,25 @@ class ImageTag(Struct, frozen=True):
     owner_references: tuple[ObjectReference, ...] = ()
 
 
+class _Many(NamedTuple):
+    """UIDs by tag, and the namespaces, of the jobs of tags with many jobs."""
+
+    jobs: Mapping[str, Collection[str]]
+    namespaces: Collection[str]
+
+
+_NONE: Final = _Many({}, ())
+
+
 class Measured(Struct, frozen=True):
     """Size in bytes, as stored, and digest of a value."""
 
     size: int
     digest: str
+
+
+#: A tag with more jobs is searched by a set. Most tags have one or two, for which sets would only take memory.
+_FEW: Final = 16
 
 
 class ImageEntry(Struct, frozen=True, gc=True, dict=True, weakref=True):
@@ -71,6 +85,30 @@ class ImageEntry(Struct, frozen=True, gc=True, dict=True, weakref=True):
     def by_tag(self) -> Mapping[str, ImageTag]:
         """Return the tags by name. If names repeat, the first counts."""
         return {one.tag: one for one in reversed(self.tags)}
+
+    def is_wanted(self, tag: ImageTag, uid: str) -> bool:
+        """Return whether a job requested a tag of this repository. Thousands of jobs may share a tag."""
+        owners = tag.owner_references
+        if len(owners) > _FEW:
+            return uid in self._many.jobs.get(tag.tag, ())
+        return any(owner.uid == uid for owner in owners)
+
+    def is_used_by(self, namespace: str) -> bool:
+        """Return whether a job of the namespace requested any tag of this repository."""
+        for tag in self.tags:
+            if len(tag.owner_references) <= _FEW and any(one.namespace == namespace for one in tag.owner_references):
+                return True
+        return namespace in self._many.namespaces
+
+    @cached_property
+    def _many(self) -> _Many:
+        jobs: dict[str, set[str]] = {}
+        namespaces: set[str] = set()
+        for tag in self.tags:
+            if len(tag.owner_references) > _FEW:
+                jobs.setdefault(tag.tag, set()).update(owner.uid for owner in tag.owner_references)
+                namespaces.update(owner.namespace for owner in tag.owner_references)
+        return _Many(jobs, namespaces) if jobs else _NONE
 
 
 class NodeImageSpec(Struct, frozen=True):

@@ -25,8 +25,8 @@ from app.features.imagepull.objects import (
     decode_node_image,
 )
 from app.features.imagepull.plan import jobs as plan
-from app.features.imagepull.plan.nodes import NodeRule, awaited, changed_tags, unanswered
-from app.features.imagepull.plan.tags import CleanUp, Request, Spread, add_tag, clean, drop_job, usage_of
+from app.features.imagepull.plan.nodes import NodeRule, awaited, changed_tags, has_other_tag, unanswered
+from app.features.imagepull.plan.tags import CleanUp, Request, Spread, add_tag, clean, drop_job, has_room, usage_of
 from app.features.imagepull.reconcile.mappers import Caches, JobMapper
 from app.features.imagepull.secrets import copy_name, recheck_seconds, references
 from app.features.imagepull.types import ImagePullJob
@@ -312,6 +312,30 @@ def test_the_status_of_each_tag_is_found_without_comparing_all() -> None:
     assert Compared.count < 1000
 
 
+@pytest.mark.behaviour("IMG-49", "IMG-106", "IMG-111")
+def test_a_job_is_found_among_thousands_that_share_its_tag() -> None:
+    def known(count: int) -> NodeImage:
+        owners = tuple(ObjectReference(uid=Compared(f"u{number}"), namespace="ns") for number in range(count))
+        return NodeImage(spec=NodeImageSpec({"nginx": ImageEntry((ImageTag("1", STAMP, owner_references=owners),))}))
+
+    image, other = FamiliarImage("nginx", "1"), FamiliarImage("nginx", "2")
+    for count, most in ((3, 100), (2_000, 10_000)):
+        node_image = known(count)
+        usage = usage_of(node_image)
+        Compared.count = 0
+        for number in range(0, count, max(1, count // 100)):
+            uid = f"u{number}"
+            assert plan.state_on(node_image, image, uid) is plan.NodeState.ACTIVE
+            assert has_other_tag(node_image, other, uid)
+            assert not has_other_tag(node_image, image, uid)
+            assert has_room(node_image, usage, job(uid), image)
+        assert Compared.count < most
+        assert plan.state_on(node_image, image, "stranger") is plan.NodeState.NOT_SYNCED
+        assert not has_other_tag(node_image, other, "stranger")
+        entry = node_image.spec.images["nginx"]
+        assert [entry.is_used_by(one) for one in ("ns", "other")] == [True, False]
+
+
 @pytest.mark.behaviour("IMG-40")
 def test_parts_of_node_images_are_shared_while_in_use() -> None:
     one, other = (decode_node_image(msgspec.json.encode(tagged(2))) for _ in range(2))
@@ -396,7 +420,7 @@ def test_a_sandbox_config_is_not_kept_for_each_node() -> None:
     assert len(msgspec.json.encode(one.spec)) < 1_000
     assert usage_of(one).total.size > 120_000
     assert changed_tags("nginx", one, same) == set()
-    assert changed_tags("nginx", one, other) is None
+    assert changed_tags("nginx", one, other) == set(), "no job depends on it"
 
 
 @pytest.mark.behaviour("IMG-64")

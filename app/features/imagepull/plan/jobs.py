@@ -69,7 +69,7 @@ def state_on(node_image: NodeImage, image: FamiliarImage, uid: str) -> NodeState
     """Return the job's state on a node. A status counts only if its version matches the spec. [IMG-49, IMG-92]"""
     entry = node_image.spec.images.get(image.name)
     tag = entry.by_tag.get(image.tag) if entry is not None else None
-    if tag is None or not any(owner.uid == uid for owner in tag.owner_references):
+    if entry is None or tag is None or not entry.is_wanted(tag, uid):
         return NodeState.NOT_SYNCED
     statuses = node_image.status.image_statuses.get(image.name)
     status = statuses.by_tag.get(image.tag) if statuses is not None else None

@@ -204,7 +204,7 @@ def changed_tags(name: str, old: NodeImage, new: NodeImage) -> set[str] | None:
     """Return the tags of a repository whose spec or status changed; None for all tags, if a field that they share
     changed. [IMG-40]"""
     before, after = old.spec.images.get(name, _NO_ENTRY), new.spec.images.get(name, _NO_ENTRY)
-    if (before.pull_secrets, before.sandbox) != (after.pull_secrets, after.sandbox):
+    if before.pull_secrets != after.pull_secrets:
         return None
     was, now = (one.status.image_statuses.get(name, _NO_STATUS) for one in (old, new))
     return _differing(before.by_tag, after.by_tag) | _differing(was.by_tag, now.by_tag)
@@ -213,7 +213,7 @@ def changed_tags(name: str, old: NodeImage, new: NodeImage) -> set[str] | None:
 def has_other_tag(node_image: NodeImage, image: FamiliarImage, uid: str) -> bool:
     """Return whether the job requested any tag other than this image's. [IMG-106]"""
     return any(
-        (name, tag.tag) != (image.name, image.tag) and any(owner.uid == uid for owner in tag.owner_references)
+        (name, tag.tag) != (image.name, image.tag) and entry.is_wanted(tag, uid)
         for name, entry in node_image.spec.images.items()
         for tag in entry.tags
     )

@@ -380,11 +380,10 @@ def has_room(node_image: NodeImage, usage: Usage, job: ImagePullJob, image: Fami
     """
     namespace = job.metadata.namespace
     entry = node_image.spec.images.get(image.name)
-    owners = [owner for tag in entry.tags for owner in tag.owner_references] if entry is not None else []
-    if any(owner.uid == job.metadata.uid for owner in owners):
+    if entry is not None and any(entry.is_wanted(tag, job.metadata.uid) for tag in entry.tags):
         return True
     held, total = usage.of(namespace), usage.total
-    if not any(owner.namespace == namespace for owner in owners):
+    if entry is None or not entry.is_used_by(namespace):
         wanted = held.repositories + 1
         others = total.repositories + (entry is None) - wanted
         if wanted > _share(MAX_NODE_IMAGES, others, share):
