@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from app.api.core.containers import action_port_errors, header_errors
 from app.features.podprobe.types import MARKED_STATES, SEPARATOR
-from app.kube.fielderrors import FieldError, Path, duplicate, forbidden, invalid, not_supported, required
+from app.kube.fielderrors import FieldError, Path, duplicate, forbidden, invalid, not_supported, required, too_many
 from app.kube.selectors import go_label_selector, validate_selector
 from app.kube.validation import is_qualified_name, validate_annotations, validate_labels
 
@@ -29,6 +29,8 @@ _NUMBERS: Final = ("initialDelaySeconds", "timeoutSeconds", "periodSeconds", "su
 _HANDLERS: Final = ("exec", "httpGet", "tcpSocket")
 #: Longer lists are rejected without validating their entries.
 MAX_PROBES: Final = 256
+#: Maximum number of labels and annotations of one probe. The controller sets them on every Pod of a node.
+MAX_MARKS: Final = 256
 
 
 def spec_errors(spec: Mapping[str, Any], former: Mapping[str, Any] | None = None) -> list[FieldError]:
@@ -157,6 +159,9 @@ def _is_request_path(text: str) -> bool:
 
 def _policies_errors(policies: list[Mapping[str, Any]], path: Path) -> list[FieldError]:
     """Validate the policies: one entry per result, each with labels or annotations. [PPM-4]"""
+    marks = sum(len(policy.get(field) or ()) for policy in policies for field in ("labels", "annotations"))
+    if len(policies) + marks > MAX_MARKS:
+        return [too_many(path, len(policies) + marks, MAX_MARKS)]
     errors: list[FieldError] = []
     states: set[str] = set()
     for index, policy in enumerate(policies):

@@ -14,7 +14,15 @@ from app.features.podprobe import feature
 from app.features.podprobe.feature import FEATURE, MARKER_CONTROLLER
 from app.features.podprobe.kind import NODE_POD_PROBE, POD_PROBE_MARKER
 from app.features.podprobe.objects import NodePodProbe, ProbeState, _in_use, decode_node_pod_probe
-from app.features.podprobe.plan.probes import MAX_NAMESPACE_BYTES, marks_of, replace_probes
+from app.features.podprobe.plan.probes import (
+    MAX_NAMESPACE_BYTES,
+    MAX_SHAPES,
+    impossible,
+    marks_of,
+    pod_probes,
+    rendered,
+    replace_probes,
+)
 from app.features.podprobe.types import PodProbeMarker
 from app.features.podprobe.validation import spec_errors
 from app.features.podprobe.webhooks import ServerlessProbesStep, handlers, probed_containers, serverless_annotations
@@ -28,7 +36,7 @@ from app.manager.gates import parse_gates
 from app.pods.admission_draft import PodDraft
 from tests.admission.recorded import cases
 from tests.admission.writing import review_of, written
-from tests.kit import cluster
+from tests.kit import cluster, objects
 from tests.kit.cluster import scenarios
 from tests.kit.features import context, stores_of
 from tests.kit.virtualtime import VirtualClock
@@ -349,6 +357,22 @@ def test_the_first_result_of_a_condition_counts() -> None:
     assert [one["status"] for one in marks.conditions.values()] == ["False"]
 
 
+@pytest.mark.behaviour("PPM-23")
+def test_a_marker_is_looked_up_once_for_all_its_results() -> None:
+    """A Pod may have hundreds of results, and each change of one leads to all of its node."""
+    asked: list[str] = []
+    marker = marker_of("a", *(probe(name=f"p{number}", podConditionType=f"c/p{number}") for number in range(20)))
+
+    def found(name: str) -> PodProbeMarker:
+        asked.append(name)
+        return marker
+
+    names = [f"a#p{number}" for number in range(20)]
+    marks = marks_of([ProbeState(name, "Succeeded") for name in names], frozenset(names), found)
+    assert len(marks.conditions) == 20
+    assert asked == ["a"]
+
+
 @pytest.mark.behaviour("PPM-40")
 def test_markers_with_similar_names_do_not_interfere() -> None:
     def entry(*names: str, namespace: str = "default") -> Json:
@@ -384,6 +408,29 @@ def test_one_namespace_cannot_fill_a_shared_object() -> None:
 
 
 @pytest.mark.behaviour("PPM-46")
+def test_only_probes_that_may_fit_on_a_node_are_built() -> None:
+    """A marker may have hundreds of probes, and a node hundreds of its Pods."""
+    big = {"exec": {"command": ["x" * (MAX_NAMESPACE_BYTES // 3)]}}
+    probes = [rendered(one) for one in marker_of("big", probe(probe=big)).spec.probes]
+    pods = [objects.pod(f"p{number}", uid=f"u{number}") for number in range(10)]
+    found, left = pod_probes("big", probes, pods)
+    assert (list(found), left) == (["u0", "u1", "u2"], 7)
+    found, left = pod_probes("big", probes, pods[:3])
+    assert (len(found), left) == (3, 0)
+
+
+@pytest.mark.behaviour("PPM-47")
+def test_pods_are_examined_once_for_each_set_of_containers() -> None:
+    probes = [rendered(one) for one in marker_of("m", probe(containerName="absent")).spec.probes]
+    alike = [objects.pod(f"p{number}") for number in range(1000)]
+    (said,) = impossible(probes, alike).values()
+    assert "in 1000 Pods, such as p0" in said
+    different = [objects.pod(f"p{number}", containers={f"c{number}": "nginx"}) for number in range(MAX_SHAPES + 10)]
+    (said,) = impossible(probes, different).values()
+    assert f"in {MAX_SHAPES} Pods, such as p0" in said
+
+
+@pytest.mark.behaviour("PPM-46")
 @in_world
 async def test_pods_without_room_are_reported_once(there: World) -> None:
     await there.node("n1")
@@ -391,8 +438,11 @@ async def test_pods_without_room_are_reported_once(there: World) -> None:
     big = {"exec": {"command": ["x" * (MAX_NAMESPACE_BYTES // 3)]}, "periodSeconds": 5}
     await there.marker("big", probe(probe=big, podConditionType="example.com/big"))
     await there.probes("n1", {one["metadata"]["name"]: ["big#ok"] for one in pods[:2]})
+    await there.settled()
+    sent = len(there.manager.requests)
     await there.client.patch(PODS, "p0", {"metadata": {"labels": {"seen": "1"}}}, "default")
     await there.settled()
+    assert [one for one in there.manager.requests[sent:] if "/nodepodprobes/" in one.path] == []
     assert await there.told() == [
         "NotProbed: node n1: no room for the probes of 1 Pods, such as p2: the probes of one namespace may take at "
         "most 196608 bytes on it; use shorter or fewer probes"

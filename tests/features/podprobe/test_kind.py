@@ -58,6 +58,11 @@ def marker(**probe: Any) -> dict[str, Any]:
             ],
         ),
         (marker(markerPolicy=[{"state": "Unknown", "labels": {"a": "b"}}]), ["spec.probes[0].markerPolicy[0].state"]),
+        (
+            marker(markerPolicy=[{"state": "Succeeded", "labels": {f"l{number}": "" for number in range(256)}}]),
+            ["spec.probes[0].markerPolicy"],
+        ),
+        (marker(markerPolicy=[{"state": "Succeeded"}] * 257), ["spec.probes[0].markerPolicy"]),
         ({**marker(), "probes": marker()["probes"] * 2}, ["spec.probes[1].name"]),
         (
             {**marker(), "probes": [*marker()["probes"], *marker(name="q")["probes"]]},

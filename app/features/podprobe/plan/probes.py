@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Final
 
 from app.features.podprobe.defaults import HTTP
@@ -20,6 +21,8 @@ from app.kube.selectors import Selector
 #: Maximum size in bytes of one namespace's probes in a NodePodProbe. All namespaces share one object per node, which
 #: the API server limits to 1.5 MB, so no namespace may fill it. 100 Pods with one probe each take a fifth of this.
 MAX_NAMESPACE_BYTES: Final = 192 * 1024
+#: Maximum number of Pods with different containers that are examined for missing containers and ports.
+MAX_SHAPES: Final = 64
 _ENDED: Final = ("Succeeded", "Failed")
 Json = dict[str, Any]
 
@@ -98,6 +101,19 @@ def pod_probe(marker: str, probes: Sequence[RenderedProbe], pod: Pod) -> Json:
     return entry_of(pod, found)
 
 
+def pod_probes(marker: str, probes: Sequence[RenderedProbe], pods: Sequence[Pod]) -> tuple[dict[str, Json], int]:
+    """Return the NodePodProbe entries of Pods by UID, and the number of Pods left out: a node has no room for more than
+    those returned. [PPM-46]"""
+    found: dict[str, Json] = {}
+    size = 0
+    for number, pod in enumerate(pods):
+        if size > MAX_NAMESPACE_BYTES:
+            return found, len(pods) - number
+        entry = found[pod.metadata.uid] = pod_probe(marker, probes, pod)
+        size += stored_size(entry)
+    return found, 0
+
+
 def entry_of(pod: Pod, probes: list[Json]) -> Json:
     """Return the NodePodProbe entry of a Pod with these probes."""
     metadata = pod.metadata
@@ -125,9 +141,18 @@ class _Lack:
 
 def impossible(probes: Sequence[RenderedProbe], pods: Iterable[Pod]) -> dict[str, str]:
     """Return a message for each probe whose container or port some Pods lack, with the number of those Pods.
-    [PPM-47]"""
-    found: dict[str, _Lack] = {}
+    [PPM-47]
+
+    Pods with the same containers are examined once, and at most MAX_SHAPES different ones.
+    """
+    alike: dict[object, list[Pod]] = {}
     for pod in pods:
+        spec = pod.spec
+        kinds = (tuple((one.name, one.ports) for one in each) for each in (spec.containers, spec.init_containers))
+        alike.setdefault(tuple(kinds), []).append(pod)
+    found: dict[str, _Lack] = {}
+    for shape in islice(alike.values(), MAX_SHAPES):
+        pod = shape[0]
         there = {one.name: one for one in (*pod.spec.containers, *pod.spec.init_containers)}
         ports = named_ports(pod)
         for probe in probes:
@@ -141,12 +166,30 @@ def impossible(probes: Sequence[RenderedProbe], pods: Iterable[Pod]) -> dict[str
             what = f"probe {probe.name}: {lacks}"
             if what not in found:
                 found[what] = _Lack(pod.metadata.name, ", ".join(has))
-            found[what].count += 1
+            found[what].count += len(shape)
     return {what: f"{what} {lack}" for what, lack in found.items()}
 
 
 def _name(one: Container | ContainerPort) -> str:
     return one.name
+
+
+def stored_probes(node_pod_probe: NodePodProbe, namespace: str) -> Json:
+    """Return the entries of a namespace, in the form of a NodePodProbe's spec (JSON)."""
+    entries = [
+        {
+            "name": pod.name,
+            "namespace": pod.namespace,
+            "uid": pod.uid,
+            "IP": pod.ip,
+            "probes": [
+                {"name": one.name, "containerName": one.container_name, "probe": one.probe} for one in pod.probes
+            ],
+        }
+        for pod in node_pod_probe.spec.pod_probes
+        if pod.namespace == namespace
+    ]
+    return {"podProbes": entries}
 
 
 def present_probes(
@@ -284,15 +327,19 @@ def marks_of(
     in the Pod's namespace.
     """
     marks = Marks()
+    known: dict[str, Mapping[str, PodContainerProbe]] = {}
     for state in states:
-        marker_name, _, probe_name = state.name.partition(SEPARATOR)
-        marker = marker_of(marker_name) if state.state and state.name in probed else None
-        if marker is None or marker.deleting:
+        if not state.state or state.name not in probed:
             continue
-        for probe in marker.spec.probes:
-            if probe.name == probe_name:
-                _add_condition(marks, probe, state)
-                _add_marks(marks, probe, state.state)
+        marker_name, _, probe_name = state.name.partition(SEPARATOR)
+        if marker_name not in known:
+            marker = marker_of(marker_name)
+            probes = marker.spec.probes if marker is not None and not marker.deleting else ()
+            known[marker_name] = {probe.name: probe for probe in probes}
+        probe = known[marker_name].get(probe_name)
+        if probe is not None:
+            _add_condition(marks, probe, state)
+            _add_marks(marks, probe, state.state)
     return marks
 
 

@@ -19,10 +19,10 @@ from app.features.podprobe.plan.probes import (
     is_probed,
     marks_of_conditions,
     matching,
-    pod_probe,
-    present_probes,
+    pod_probes,
     rendered,
     replace_probes,
+    stored_probes,
 )
 from app.features.podprobe.types import SEPARATOR, PodProbeMarker
 from app.framework.watched import BY_NAMESPACE
@@ -155,8 +155,8 @@ class PodProbeMarkerReconciler:
         before, after = ({(pod.namespace, pod.uid): pod for pod in one.spec.pod_probes} for one in (old, new))
         changed = [pod for pod in old.spec.pod_probes if after.get((pod.namespace, pod.uid)) != pod]
         changed += [pod for pod in new.spec.pod_probes if before.get((pod.namespace, pod.uid)) != pod]
-        keys = {ObjectKey(pod.namespace, probe.name.partition(SEPARATOR)[0]) for pod in changed for probe in pod.probes}
-        return [key for key in keys if key in self._caches.markers]
+        keys = (ObjectKey(pod.namespace, probe.name.partition(SEPARATOR)[0]) for pod in changed for probe in pod.probes)
+        return [key for key in dict.fromkeys(keys) if key in self._caches.markers]
 
     def _same(self, old: Pod, new: Pod) -> bool:
         return (
@@ -215,7 +215,7 @@ class PodProbeMarkerReconciler:
         self,
         marker: PodProbeMarker,
         rendered_probes: Sequence[RenderedProbe],
-        wanted: Mapping[str, Iterable[Pod]],
+        wanted: Mapping[str, Sequence[Pod]],
         nodes: Iterable[str],
         *,
         leaving: bool = False,
@@ -228,18 +228,21 @@ class PodProbeMarkerReconciler:
         """
         full: dict[str, str] = {}
         namespace, name = marker.metadata.namespace, marker.name
-        present = self._caches.node_pod_probes.by_index(BY_MARKER, f"{namespace}/{name}")
-        for node in sorted({*(one.metadata.name for one in present), *nodes}):
+        there = self._caches.node_pod_probes.by_index(BY_MARKER, f"{namespace}/{name}")
+        for node in sorted({*(one.metadata.name for one in there), *nodes}):
             cached = self._caches.node_pod_probes.get(node)
             if cached is None:
                 continue  # Its creation event is still to come. [PPM-42]
-            probes = {pod.metadata.uid: pod_probe(name, rendered_probes, pod) for pod in wanted.get(node, ())}
-            asked = {uid: (one["IP"], one["probes"]) for uid, one in probes.items() if one["probes"]}
-            if not leaving and present_probes(cached, namespace, name) == asked:
-                continue
-            if without := await self._change(node, namespace, name, probes):
+            probes, left = pod_probes(name, rendered_probes, wanted.get(node, ()))
+            present = stored_probes(cached, namespace)
+            edited = dict(present)
+            without = replace_probes(edited, namespace, name, probes)
+            if leaving or edited.get("podProbes", []) != present["podProbes"]:
+                without = await self._change(node, namespace, name, probes)
+            if without:
+                count = len(without) + left
                 full[node] = (
-                    f"node {node}: no room for the probes of {len(without)} Pods, such as {without[0]}: the probes of "
+                    f"node {node}: no room for the probes of {count} Pods, such as {without[0]}: the probes of "
                     f"one namespace may take at most {MAX_NAMESPACE_BYTES} bytes on it; use shorter or fewer probes"
                 )
         return full
