@@ -19,7 +19,7 @@ from app.daemon.probe_plan import Key, ProbeProgress, Result, Wanted
 from app.daemon.probes_and_hooks import Network, Outcome, ProbeError, probe_command, text_of
 from app.daemon.recreate_plan import newest
 from app.kube.client import Client
-from app.kube.clock import rfc3339
+from app.kube.clock import TokenBucket, rfc3339
 from app.kube.controller import Controller, Watch, to_self
 from app.kube.events import EventRecorder
 from app.kube.expectations import is_at_least
@@ -35,6 +35,10 @@ LIMITS: Final = RateLimits(base_delay=0.5, max_delay=50.0, qps=10.0, burst=100)
 _UNSEEN_SECONDS: Final = 10.0
 #: Seconds within which results are written together.
 _TOGETHER_SECONDS: Final = 0.2
+#: Writes per second, and burst. A probe may change its message every second, each write holds the results of all Pods,
+#: and the manager reads each. [KD-66]
+_WRITES_PER_SECOND: Final = 1.0
+_WRITES_BURST: Final = 10
 #: Maximum number of concurrent probes per namespace. [KD-105]
 AT_ONCE: Final = 32
 #: Maximum number of probes per second and namespace. More would take the agent's processor time from the probes of
@@ -146,6 +150,9 @@ class Prober:
         self._excess: dict[str, float] = {}
         #: Resource version and time of the last write to the NodePodProbe.
         self._written = ("", 0.0)
+        self._writes = TokenBucket(client.clock, qps=_WRITES_PER_SECOND, burst=_WRITES_BURST)
+        #: Time of the next write.
+        self._next_write = 0.0
         # Two queues, as in OpenKruise: probes to run and results to report. [KD-4]
         self.controller = controller(
             "sync_node_pod_probe", watches=[Watch(store, to_self)], reconcile=self._sync, workers=1, limits=LIMITS
@@ -186,6 +193,9 @@ class Prober:
         if unseen < _UNSEEN_SECONDS and not is_at_least(metadata.resource_version, version):
             self.teller.queue.add_after(key, _UNSEEN_SECONDS - unseen)
             return
+        if (early := self._next_write - self._clock.monotonic()) > 0:
+            self.teller.queue.add_after(key, early)
+            return
         results = {
             key: Result(worker.progress.state, worker.progress.message, worker.probed_at)
             for key, worker in self._workers.items()
@@ -194,6 +204,7 @@ class Prober:
         report = probe_plan.report(node_pod_probe, results)
         if report.status is None:
             return
+        self._next_write = self._clock.monotonic() + self._writes.reserve()
         written = await self._client.patch(
             NODE_POD_PROBES,
             metadata.name,

@@ -275,6 +275,28 @@ async def test_a_stable_probe_writes_nothing(one: Node, agent: Agent) -> None:
     assert one.runtime.lists - listed <= 51
 
 
+@pytest.mark.behaviour("KD-66")
+@on_node
+async def test_probes_whose_messages_always_change_are_written_once_a_second(one: Node, agent: Agent) -> None:
+    """Each write holds the results of all Pods, and the manager reads each."""
+    pod = await one.pod({"name": "main"})
+    number = 0
+
+    def execute(_command: Any) -> ExecResult:
+        nonlocal number
+        number += 1
+        return ExecResult(0, stdout=f"{min(number, 500)}".encode())
+
+    one.newest(pod["metadata"]["uid"], "main").execute = execute
+    await one.probes(pod_probe(pod, *(command("count", str(index), periodSeconds=1) for index in range(10))))
+    versions = set()
+    for _ in range(200):
+        await one.clock.sleep(0.1)
+        versions.add(await version(one))
+    assert 20 <= len(versions) <= 31
+    await until_states(one, *["Succeeded:500"] * 10)
+
+
 @pytest.mark.behaviour("KD-62")
 @on_bare_node
 async def test_probes_are_spread_only_after_a_start_of_the_agent(one: Node) -> None:
