@@ -160,18 +160,27 @@ class SidecarSetReconciler:
 
     def keys_for_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
         """Return the sets that injected the Pod, before or after the change, and mark the Pod for evaluation. [SS-86,
-        SS-88]"""
-        concerned: dict[str, None] = {}
+        SS-88]
+
+        Users may list any set in the annotations of their Pods. Only sets that select or count the Pod are returned.
+        """
+        key = key_of(change.object)
         if self._written:
-            self._as_known(key_of(change.object))
-        for pod in (change.old, change.new):
-            if pod is not None:
-                concerned.update(dict.fromkeys(injected_sets(pod.metadata.annotations)))
-                concerned.update(dict.fromkeys(missing_from(pod)))
+            self._as_known(key)
+        pods = [pod for pod in (change.old, change.new) if pod is not None]
+        namespace = self._caches.namespaces.get(key.namespace)
+        labels = namespace.metadata.labels if namespace is not None else None
+        concerned = dict.fromkeys(name for pod in pods for name in missing_from(pod))
+        for name in dict.fromkeys(name for pod in pods for name in injected_sets(pod.metadata.annotations)):
+            state = self._states.get(name)
+            if state is None or _may_count(state, key, pods, labels):
+                concerned[name] = None
+            elif key in state.pod_counts.pods:
+                state.dirty.add(key)
         for name in concerned:
             state = self._states.get(name)
             if state is not None:
-                state.dirty.add(key_of(change.object))
+                state.dirty.add(key)
         return [ObjectKey("", name) for name in concerned if self._caches.sets.get(name) is not None]
 
     def keys_for_namespace(self, change: Change[Namespace]) -> Iterable[ObjectKey]:
@@ -183,7 +192,8 @@ class SidecarSetReconciler:
         concerned = []
         for name, state in self._states.items():
             if state.view is not None and state.view.namespaces is not None:
-                within = {key for key in state.pod_counts.pods if key.namespace == namespace}
+                listed = self._caches.pods.by_index(INJECTED_BY, name)
+                within = {key_of(pod) for pod in listed if pod.metadata.namespace == namespace}
                 if within:
                     state.dirty |= within
                     concerned.append(ObjectKey("", name))
@@ -343,6 +353,13 @@ class SidecarSetReconciler:
         written = await write_status(self._client, _SIDECARSETS, owner.metadata, present, difference)
         if written is not None:
             state.written = written
+
+
+def _may_count(state: _State, key: ObjectKey, pods: Iterable[Pod], labels: Mapping[str, str] | None) -> bool:
+    """Return whether a set counts a Pod, or may count it after a change. ``labels`` are those of its namespace."""
+    if state.view is None or state.counting or state.pod_counts.has(key):
+        return True
+    return any(state.view.selects(pod, labels) for pod in pods)
 
 
 def _view(owner: SidecarSet) -> SetView:

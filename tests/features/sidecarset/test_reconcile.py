@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import orjson
 import pytest
 
+from app.api import names
+from app.features.sidecarset import reconcile
 from app.features.sidecarset.kind import read_sidecar_set
 from app.features.sidecarset.plan.missed_pods import pod_patch
+from app.features.sidecarset.plan.pod_state import PodFacts
+from app.features.sidecarset.plan.settings import SetView
 from app.features.sidecarset.reconcile import RECOUNT, malformation
-from app.kube.objects import decode_pod
+from app.kube.objects import Pod, decode_pod
 from app.kube.resources import CONTROLLERREVISIONS, NAMESPACES, PODS
 from tests.features.sidecarset.rolling_world import NAMESPACE, SETS, World, in_world, sidecar
 
@@ -86,6 +92,40 @@ async def test_namespace_labels_decide_immediately(world: World) -> None:
     await label("prod", SYSTEM)
     await world.clock.sleep(5)
     assert len(world.sent.requests) == before
+
+
+@pytest.mark.behaviour("SS-86", "SS-88")
+@in_still_world
+async def test_pods_that_only_claim_to_have_the_containers_of_a_set_cost_it_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Users may list any set in the annotations of their Pods."""
+    await world.apply(namespaceSelector={"matchLabels": {"env": "prod"}})
+    await world.settles(0, 0, 0, 0)
+    judged: list[str] = []
+    evaluated = reconcile.pod_facts
+
+    def noted(view: SetView, pod: Pod, labels: Mapping[str, str] | None) -> PodFacts:
+        judged.append(pod.metadata.name)
+        return evaluated(view, pod, labels)
+
+    monkeypatch.setattr(reconcile, "pod_facts", noted)
+    for name, app in (("other", "db"), ("elsewhere", "web")):
+        metadata = {"name": name, "labels": {"app": app}, "annotations": {names.SIDECARSET_INJECTED_LIST: "s"}}
+        spec = {"containers": [{"name": "main", "image": "nginx:1"}, sidecar()]}
+        await world.user.create(PODS, {"metadata": metadata, "spec": spec}, NAMESPACE)
+        await world.user.patch(PODS, name, {"metadata": {"labels": {"a": "b"}}}, NAMESPACE)
+        await world.clock.sleep(1)
+    assert judged == []
+    await world.user.patch(NAMESPACES, NAMESPACE, {"metadata": {"labels": {"env": "prod"}}})
+    await world.settles(1, 0, 0, 0)
+    await world.clock.sleep(5)
+    judged.clear()
+    await world.user.patch(PODS, "other", {"metadata": {"labels": {"a": "c"}}}, NAMESPACE)
+    await world.clock.sleep(1)
+    assert judged == []
+    await world.user.patch(PODS, "other", {"metadata": {"labels": {"app": "web"}}}, NAMESPACE)
+    await world.settles(2, 0, 0, 0)
 
 
 @pytest.mark.behaviour("SS-88", "SS-89")

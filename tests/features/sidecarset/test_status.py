@@ -293,6 +293,18 @@ def test_sums_equal_a_full_recount_after_any_events(events: list[tuple[int, PodF
         assert {key.name for key in pod_counts.pods} == {f"web-{number}" for number in known}
 
 
+@pytest.mark.behaviour("SS-106")
+def test_sums_do_not_depend_on_the_revisions_that_pods_name() -> None:
+    """Users may write any revision into their Pods."""
+    pod_counts = PodCounts()
+    for number in range(50):
+        pod_counts.observe(ObjectKey("shop", f"web-{number}"), PodFacts(True, True, True, f"r{number}"), pod())
+    asked: list[PodFacts] = []
+    assert pod_counts.number(lambda facts: not asked.append(facts)) == 50  # type: ignore[func-returns-value]
+    assert len(asked) == 1
+    assert len(pod_counts.revisions) == 50
+
+
 @pytest.mark.behaviour("SS-89")
 def test_only_differences_are_written() -> None:
     present = {

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from app.features.sidecarset.plan.pod_state import PodFacts, Wait
 from app.features.sidecarset.plan.settings import Strategy, injected_sets
@@ -14,6 +14,8 @@ from app.kube.objects import Pod
 from app.kube.quantities import IntOrPercentError, scaled
 from app.kube.resources import ObjectKey
 from app.pods.sorting import default_update_key
+
+T = TypeVar("T")
 
 # Pod counts of a SidecarSet, updated one Pod at a time, and the status computed from them. [SS-89, SS-106]
 
@@ -54,15 +56,17 @@ class PodCounts:
     """The facts about every Pod that may count for a set, and their sums."""
 
     _judged: dict[ObjectKey, Judged] = field(default_factory=dict)
+    #: Without revisions: users may write any into their Pods.
     _sums: Counter[PodFacts] = field(default_factory=Counter)
+    _revisions: Counter[str] = field(default_factory=Counter)
     _due: dict[str, dict[ObjectKey, Judged]] = field(default_factory=lambda: {kind: {} for kind in _KINDS})
 
     def observe(self, key: ObjectKey, facts: PodFacts, pod: Pod) -> None:
         known = self._judged.get(key)
         if known is None or known.facts != facts:
             if known is not None:
-                self._subtract(known.facts)
-            self._sums[facts] += 1
+                self._count(known.facts, -1)
+            self._count(facts, 1)
         judged = self._judged[key] = Judged(pod, facts)
         for kind, is_due in _KINDS.items():
             if is_due(facts):
@@ -73,22 +77,22 @@ class PodCounts:
     def forget(self, key: ObjectKey) -> None:
         known = self._judged.pop(key, None)
         if known is not None:
-            self._subtract(known.facts)
+            self._count(known.facts, -1)
             for due in self._due.values():
                 due.pop(key, None)
 
-    def _subtract(self, facts: PodFacts) -> None:
-        self._sums[facts] -= 1
-        if not self._sums[facts]:
-            del self._sums[facts]
+    def _count(self, facts: PodFacts, step: int) -> None:
+        _add(self._sums, facts._replace(revision=""), step)
+        _add(self._revisions, facts.revision, step)
 
     @property
-    def pods(self) -> Iterable[ObjectKey]:
+    def pods(self) -> Collection[ObjectKey]:
         return self._judged.keys()
 
     def clear(self) -> None:
         self._judged.clear()
         self._sums.clear()
+        self._revisions.clear()
         for due in self._due.values():
             due.clear()
 
@@ -168,7 +172,13 @@ class PodCounts:
     @property
     def revisions(self) -> frozenset[str]:
         """The ControllerRevisions that at least one Pod names. [SS-76]"""
-        return frozenset(facts.revision for facts in self._sums if facts.revision)
+        return frozenset(filter(None, self._revisions))
+
+
+def _add(sums: Counter[T], what: T, step: int) -> None:
+    sums[what] += step
+    if not sums[what]:
+        del sums[what]
 
 
 def status_patch(

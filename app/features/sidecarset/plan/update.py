@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from app.api import names
 from app.api.fields import UpdateScatterTerm
@@ -144,6 +145,10 @@ def in_order(strategy: Strategy, candidates: Iterable[Judged], pod_counts: PodCo
     return [found[id(pod)] for pod in pods]
 
 
+#: Maximum number of terms for one ``*``, for the values that most Pods have. Each term reorders all Pods.
+MAX_VALUES: Final = 256
+
+
 def expanded(terms: Sequence[UpdateScatterTerm], pods: Iterable[Pod]) -> list[UpdateScatterTerm]:
     """Expand a term with value ``*`` to one term for each value that the Pods have. [SS-94]"""
     found: dict[tuple[str, str], UpdateScatterTerm] = {}
@@ -151,7 +156,8 @@ def expanded(terms: Sequence[UpdateScatterTerm], pods: Iterable[Pod]) -> list[Up
     for term in terms:
         values = [term.value]
         if term.value == "*":
-            values = sorted({pod.metadata.labels[term.key] for pod in present if term.key in pod.metadata.labels})
+            carried = Counter(pod.metadata.labels[term.key] for pod in present if term.key in pod.metadata.labels)
+            values = sorted(sorted(carried, key=lambda value: (-carried[value], value))[:MAX_VALUES])
         for value in values:
             found.setdefault((term.key, value), UpdateScatterTerm(key=term.key, value=value))
     return list(found.values())

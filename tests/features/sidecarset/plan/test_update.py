@@ -16,7 +16,15 @@ from app.api.fields import OrderPriorityTerm, UpdatePriorityStrategy, UpdateScat
 from app.features.sidecarset.plan.pod_state import PodFacts, Wait
 from app.features.sidecarset.plan.settings import Strategy
 from app.features.sidecarset.plan.status import Neighbor, Neighbors, PodCounts, max_unavailable_of
-from app.features.sidecarset.plan.update import expanded, in_order, next_pods, next_to_idle, partition_of, room
+from app.features.sidecarset.plan.update import (
+    MAX_VALUES,
+    expanded,
+    in_order,
+    next_pods,
+    next_to_idle,
+    partition_of,
+    room,
+)
 from app.kube.objects import ObjectMeta, Pod, PodCondition, PodSpec, PodStatus
 from app.kube.resources import ObjectKey
 
@@ -240,6 +248,14 @@ def test_scatter_terms_apply_per_value() -> None:
     ]
     assert sorted(order) == sorted(["a"] * 3 + ["b"] * 3 + ["-"] * 3)
     assert order != ["a"] * 3 + ["b"] * 3 + ["-"] * 3
+
+
+@pytest.mark.behaviour("SS-94", "MGR-164")
+def test_a_star_stands_for_the_values_of_most_pods() -> None:
+    """Each value is a term that reorders all Pods, and users may give each Pod a value of its own."""
+    found = _labeled([{"zone": f"{number:03}"} for number in range(MAX_VALUES)] + [{"zone": "z"}] * 2)
+    values = [one.value for one in expanded([UpdateScatterTerm(key="zone", value="*")], found.matched())]
+    assert values == [*(f"{number:03}" for number in range(MAX_VALUES - 1)), "z"]
 
 
 _FACTS = st.sampled_from([OLD, OLD_DOWN, NEW, NEW_DOWN, UNSELECTED, BLOCKED, IN_FLIGHT, DISTURBED, DOWN_BY_ANOTHER])
