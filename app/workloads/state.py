@@ -103,8 +103,10 @@ class WorkloadState(Generic[R]):
         hashes = {pod.revision for pod in pods}
         if current:
             hashes.add(short_hash(current))
-        wanted = (revision_name(self.key.name, one) for one in hashes.difference(known) if one)
-        return sorted(set(wanted).difference(self.unrecorded))
+        wanted = {revision_name(self.key.name, one) for one in hashes.difference(known) if one}
+        # Users may label Pods with any number of revisions, one after another.
+        self.unrecorded &= wanted
+        return sorted(wanted - self.unrecorded)
 
 
 class States(Generic[S]):
