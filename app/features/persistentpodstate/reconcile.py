@@ -45,6 +45,9 @@ AGAIN: Final = 5.0
 LIST_AGAIN: Final = 10.0
 #: Maximum number of label sets for which one reconcile searches for a matching node.
 MAX_SEARCHES: Final = 100
+#: Maximum number of deleted Pods of one object that are kept until they are recorded. A status may be too large to be
+#: written ever again.
+MAX_GONE: Final = 1_000
 _PLACE_LOST: Final = "PlaceLost"
 #: Key under which custom kinds are polled.
 CONFIGURED: Final = ObjectKey("", names.CONFIGURATION_CONFIG_MAP)
@@ -133,7 +136,9 @@ class PersistentPodStateReconciler:
         keys = self._keys_of(change.object.metadata.namespace, (controller.group, controller.kind, controller.name))
         if old is not None and is_active(old) and is_ready(old) and (new is None or not is_active(new)):
             for key in keys:
-                self._gone.setdefault(key, {})[old.metadata.name] = old
+                gone = self._gone.setdefault(key, {})
+                if len(gone) < MAX_GONE:
+                    gone[old.metadata.name] = old
         return keys
 
     def of_node(self, change: Change[Node]) -> Iterable[ObjectKey]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from app.features.persistentpodstate import reconcile
 from app.features.persistentpodstate.commands import explain_object
 from app.features.persistentpodstate.reconcile import Options, PersistentPodStateReconciler
 from app.kube.client import Client
@@ -97,6 +98,25 @@ async def test_a_briefly_ready_pod_is_recorded(world: World, refused: int) -> No
     await world.kill("web-0")
     await world.becomes(world.places, {"web-0": "node-b"})
     assert next(answers, None) is None
+
+
+@pytest.mark.behaviour("PPS-46")
+@in_world
+async def test_few_deleted_pods_are_kept_while_the_status_cannot_be_written(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Users may make a status too large to be written, and then create and delete Pods without end."""
+    monkeypatch.setattr(reconcile, "MAX_GONE", 1)
+    await world.workload(replicas=2)
+    await world.remember(required=[ZONE])
+    await world.settled()
+    world.manager.refuse = lambda request: request.method == "PATCH"
+    for name in ("web-0", "web-1"):
+        await world.pod(name, "node-b")
+        await world.kill(name)
+        await world.settled()
+    world.manager.refuse = lambda _: False
+    await world.becomes(world.places, {"web-0": "node-b"}, 120)
 
 
 @pytest.mark.behaviour("PPS-46")
