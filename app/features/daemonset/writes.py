@@ -172,8 +172,9 @@ class Scaler:
             self._record_ended(snapshot, pod)
         found = await gather_results(remove(self._writer, snapshot, pod.pod, hooked=pod.hooked) for pod in plan.delete)
         outcome = outcome_of([one for one in found if one is not False])
+        ended = set(plan.ended)
         for pod, one in zip(plan.delete, found, strict=True):
-            if pod in plan.ended and not isinstance(one, KubeError):
+            if pod in ended and not isinstance(one, KubeError):
                 snapshot.state.note_ended(pod.node, self._writer.clock.monotonic())
         return outcome
 

@@ -190,7 +190,8 @@ def plan_scaling(observed: Observed, settings: Settings, held: Mapping[str, floa
         del plan.create[_missing_new(observed, limits.partition) :]
     del plan.create[limits.burst :]
     del plan.delete[limits.burst :]
-    plan.ended = [pod for pod in plan.ended if pod in plan.delete]
+    deleted = set(plan.delete)
+    plan.ended = [pod for pod in plan.ended if pod in deleted]
     return plan
 
 
