@@ -31,6 +31,7 @@ from app.daemon.prober import Prober
 from app.daemon.probes_and_hooks import Network, Stopper
 from app.daemon.recreator import BY_POD, Recreator, pods_of
 from app.kube.client import Client
+from app.kube.concurrency import first_error
 from app.kube.controller import Controller
 from app.kube.events import EventRecorder
 from app.kube.objects import Pod, decode_pod
@@ -83,14 +84,13 @@ class Agent:
         self.pods: Store[Pod] | None = Store() if features.pods else None
         own = f"metadata.name={node}"
         # Only the node's own objects. [KD-5]
+        reflector = partial(Reflector, client, rng=rng, ends_when_restored=True)
         self._reflectors: list[Reflector[Any]] = [
-            Reflector(client, NODE_IMAGES, self.node_images, decode=decode_node_image, rng=rng, field_selector=own),
-            Reflector(
-                client,
+            reflector(NODE_IMAGES, self.node_images, decode=decode_node_image, field_selector=own),
+            reflector(
                 RECREATE_REQUESTS,
                 self.requests,
                 decode=decode_recreate_request,
-                rng=rng,
                 label_selector=f"{names.CRR_NODE_NAME}={node},{names.CRR_ACTIVE}=true",
             ),
         ]
@@ -119,14 +119,7 @@ class Agent:
         self.reporter: MetaReporter | None = None
         if features.probes:
             self._reflectors.append(
-                Reflector(
-                    client,
-                    NODE_POD_PROBES,
-                    self.node_pod_probes,
-                    decode=decode_node_pod_probe,
-                    rng=rng,
-                    field_selector=own,
-                )
+                reflector(NODE_POD_PROBES, self.node_pod_probes, decode=decode_node_pod_probe, field_selector=own)
             )
             self.prober = Prober(
                 node,
@@ -141,9 +134,7 @@ class Agent:
             )
         if self.pods is not None:
             on_node = f"spec.nodeName={node}"
-            self._reflectors.append(
-                Reflector(client, PODS, self.pods, decode=decode_pod, rng=rng, field_selector=on_node)
-            )
+            self._reflectors.append(reflector(PODS, self.pods, decode=decode_pod, field_selector=on_node))
             self.reporter = MetaReporter(
                 self.pods,
                 client,
@@ -177,18 +168,22 @@ class Agent:
         return next((f"{name} has not synced yet" for name, ready in checks.items() if not ready), "")
 
     async def run(self) -> None:
-        async with asyncio.TaskGroup() as tasks:
-            for reflector in self._reflectors:
-                tasks.create_task(reflector.run(), name=f"reflector {reflector.resource.kind}")
-            for recorder in self._recorders:
-                tasks.create_task(recorder.run(), name="events")
-            tasks.create_task(self.puller.run(), name="image puller")
-            tasks.create_task(self.recreator.run(), name="recreator")
-            if self.prober is not None:
-                tasks.create_task(self.prober.run(), name="prober")
-            if self.reporter is not None:
-                tasks.create_task(self.reporter.run(), name="container meta")
-            tasks.create_task(self._warn_of_unknown_node(), name="unknown node")
+        """Run until canceled. Raises ``StorageRestored``: the agent must be restarted then."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for reflector in self._reflectors:
+                    tasks.create_task(reflector.run(), name=f"reflector {reflector.resource.kind}")
+                for recorder in self._recorders:
+                    tasks.create_task(recorder.run(), name="events")
+                tasks.create_task(self.puller.run(), name="image puller")
+                tasks.create_task(self.recreator.run(), name="recreator")
+                if self.prober is not None:
+                    tasks.create_task(self.prober.run(), name="prober")
+                if self.reporter is not None:
+                    tasks.create_task(self.reporter.run(), name="container meta")
+                tasks.create_task(self._warn_of_unknown_node(), name="unknown node")
+        except BaseExceptionGroup as failures:
+            raise first_error(failures) from None
 
     async def _warn_of_unknown_node(self) -> None:
         await self.node_images.wait_until_ready()

@@ -30,7 +30,7 @@ from app.kube.clock import TokenBucket, rfc3339
 from app.kube.controller import Controller, Result, Watch, to_self
 from app.kube.errors import KubeError
 from app.kube.events import EventRecorder, reference
-from app.kube.expectations import is_at_least
+from app.kube.expectations import ResourceVersionExpectations
 from app.kube.fielderrors import duration
 from app.kube.jsonvalues import cut_text
 from app.kube.objects import Metadata, Secret, decode_metadata, decode_secret
@@ -46,8 +46,6 @@ _WRITES_PER_SECOND: Final = 0.5
 _BURST: Final = 5
 #: Back-off of failed syncs of the NodeImage; that of pulls is image_plan.pause_after. [KD-30]
 LIMITS: Final = RateLimits(base_delay=0.5, max_delay=50.0, qps=10.0, burst=100)
-#: Seconds to wait for our own write to appear in the cache. It never does if etcd was restored from a backup.
-_UNSEEN_SECONDS: Final = 10.0
 #: Range of seconds for which a Secret is cached. [KD-38]
 _SECRET_SECONDS: Final = (300.0, 600.0)
 #: Limits: cached bytes of Secrets, concurrent reads, credentials per image. [KD-104]
@@ -154,8 +152,7 @@ class ImagePuller:
         self._shares: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self._writes = TokenBucket(client.clock, qps=_WRITES_PER_SECOND, burst=_BURST)
         self._pulls: dict[Key, _Pull] = {}
-        #: Resource version and time of the last write to the NodeImage.
-        self._written = ("", 0.0)
+        self._written = ResourceVersionExpectations(client.clock)
         self.controller = controller(
             "imagepuller", watches=[Watch(store, to_self)], reconcile=self._sync, workers=1, limits=LIMITS
         )
@@ -185,12 +182,8 @@ class ImagePuller:
             self._stop(stopped)
         for task in changes.start:
             self._start(task)
-        if node_image is None:
+        if node_image is None or self._written.unsatisfied(node_image.metadata) is not None:
             return None
-        version, since = self._written
-        unseen = self._clock.monotonic() - since
-        if unseen < _UNSEEN_SECONDS and not is_at_least(node_image.metadata.resource_version, version):
-            return Result(requeue_after=_UNSEEN_SECONDS - unseen)
         patch = image_plan.status_patch(node_image, {key: pull.status for key, pull in self._pulls.items()})
         if patch is None:
             return None
@@ -204,7 +197,7 @@ class ImagePuller:
             subresource="status",
             decode=decode_metadata,
         )
-        self._written = (written.metadata.resource_version, self._clock.monotonic())
+        self._written.expect(written.metadata)
         return None
 
     def _start(self, task: Task) -> None:

@@ -91,7 +91,7 @@ _SETTLED_SECONDS: Final = 5.0
 
 
 def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Run until stopped. Returns exit code 1 if start-up failed, 2 for invalid arguments."""
+    """Run until stopped. Returns exit code 1 after a failure, 2 for invalid arguments."""
     try:
         options = options_of(arguments)
     except UsageError as error:

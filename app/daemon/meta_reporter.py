@@ -17,7 +17,7 @@ from app.daemon.recreate_plan import newest
 from app.kube.client import Client, PatchType
 from app.kube.controller import Controller, Result, Watch
 from app.kube.errors import Conflict, NotFound
-from app.kube.expectations import is_at_least
+from app.kube.expectations import ResourceVersionExpectations
 from app.kube.objects import Container, Pod, decode_metadata
 from app.kube.queue import RateLimits
 from app.kube.resources import PODS, ObjectKey
@@ -33,8 +33,6 @@ _DELAY_SECONDS: Final = 1.0
 #: Seconds before a failed read of the environment is retried. [KD-73]
 _AGAIN_SECONDS: Final = 3.0
 _ENV_SECONDS: Final = 3.0
-#: Seconds to wait for our own write to appear in the cache. [KD-75]
-_UNSEEN_SECONDS: Final = 30.0
 #: Back-off of restarts. [KD-74]
 RESTART_LIMITS: Final = RateLimits(base_delay=3.0, max_delay=600.0, qps=10.0, burst=100)
 
@@ -54,11 +52,10 @@ class MetaReporter:
     ) -> None:
         self._pods = pods
         self._client = client
-        self._clock = client.clock
         self._runtimes = {runtime.name: runtime for runtime in reversed(runtimes)}
         self._stopper = stopper
         self._env_from_metadata = env_from_metadata
-        self._written: dict[str, tuple[str, float]] = {}
+        self._written = ResourceVersionExpectations(client.clock)
         self.controller = controller(
             "runtime_container_meta",
             watches=[Watch(pods, self._keys, _DELAY_SECONDS)],
@@ -76,7 +73,7 @@ class MetaReporter:
     def _keys(self, change: Change[Pod]) -> Iterable[ObjectKey]:
         pod = change.new
         if pod is None:
-            self._written.pop(change.object.metadata.uid, None)
+            self._written.forget(change.object.metadata.uid)
             return ()
         is_new = change.old is None
         # At start-up, Pods without a report are not processed until their next change. [KD-71]
@@ -93,13 +90,8 @@ class MetaReporter:
 
     async def _report(self, key: ObjectKey) -> Result | None:
         pod = self._pods.by_key(key)
-        if pod is None or not meta_plan.is_reported(pod):
+        if pod is None or not meta_plan.is_reported(pod) or self._written.unsatisfied(pod.metadata) is not None:
             return None
-        metadata = pod.metadata
-        version, since = self._written.get(metadata.uid, ("", 0.0))
-        unseen = self._clock.monotonic() - since
-        if version and unseen < _UNSEEN_SECONDS and not is_at_least(metadata.resource_version, version):
-            return Result(requeue_after=_UNSEEN_SECONDS - unseen)
         runtime = self._runtime_of(pod)
         if runtime is None:
             return None
@@ -161,7 +153,7 @@ class MetaReporter:
             )
         except (NotFound, Conflict):
             return  # deleted or replaced by a Pod of the same name
-        self._written[metadata.uid] = (written.metadata.resource_version, self._clock.monotonic())
+        self._written.expect(written.metadata)
 
     # ---- restarting
 

@@ -22,7 +22,7 @@ from app.kube.client import Client
 from app.kube.clock import TokenBucket, rfc3339
 from app.kube.controller import Controller, Watch, to_self
 from app.kube.events import EventRecorder
-from app.kube.expectations import is_at_least
+from app.kube.expectations import ResourceVersionExpectations
 from app.kube.objects import ObjectReference, Pod, decode_metadata
 from app.kube.queue import RateLimits
 from app.kube.resources import PODS, ObjectKey
@@ -31,8 +31,6 @@ from app.kube.store import Store
 logger = logging.getLogger(__name__)
 
 LIMITS: Final = RateLimits(base_delay=0.5, max_delay=50.0, qps=10.0, burst=100)
-#: Seconds to wait for our own write to appear in the cache. It never does if etcd was restored from a backup.
-_UNSEEN_SECONDS: Final = 10.0
 #: Seconds within which results are written together.
 _TOGETHER_SECONDS: Final = 0.2
 #: Writes per second, and burst. A probe may change its message every second, each write holds the results of all Pods,
@@ -148,8 +146,7 @@ class Prober:
         self._made: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         #: Namespaces with more probes per second than allowed, and by how much: their periods are longer.
         self._excess: dict[str, float] = {}
-        #: Resource version and time of the last write to the NodePodProbe.
-        self._written = ("", 0.0)
+        self._written = ResourceVersionExpectations(client.clock)
         self._writes = TokenBucket(client.clock, qps=_WRITES_PER_SECOND, burst=_WRITES_BURST)
         #: Time of the next write.
         self._next_write = 0.0
@@ -185,14 +182,9 @@ class Prober:
 
     async def _tell(self, key: ObjectKey) -> None:
         node_pod_probe = self._store.by_key(key)
-        if node_pod_probe is None:
+        if node_pod_probe is None or self._written.unsatisfied(node_pod_probe.metadata) is not None:
             return
         metadata = node_pod_probe.metadata
-        version, since = self._written
-        unseen = self._clock.monotonic() - since
-        if unseen < _UNSEEN_SECONDS and not is_at_least(metadata.resource_version, version):
-            self.teller.queue.add_after(key, _UNSEEN_SECONDS - unseen)
-            return
         if (early := self._next_write - self._clock.monotonic()) > 0:
             self.teller.queue.add_after(key, early)
             return
@@ -212,7 +204,7 @@ class Prober:
             subresource="status",
             decode=decode_metadata,
         )
-        self._written = (written.metadata.resource_version, self._clock.monotonic())
+        self._written.expect(written.metadata)
         for key_of_probe, result in report.news:
             self._record_events(key_of_probe, result)
 

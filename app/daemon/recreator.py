@@ -23,11 +23,11 @@ from app.kube.client import Client
 from app.kube.clock import CONFLICT_ATTEMPTS, conflict_wait
 from app.kube.controller import Controller, Result, Watch
 from app.kube.errors import Conflict, KubeError, NotFound
-from app.kube.expectations import is_at_least
+from app.kube.expectations import ResourceVersionExpectations
 from app.kube.objects import Pod, decode_metadata, decode_pod
 from app.kube.queue import RateLimits
 from app.kube.resources import PODS, ObjectKey
-from app.kube.store import Change, Store, key_of
+from app.kube.store import Change, Store
 
 logger = logging.getLogger(__name__)
 
@@ -36,8 +36,6 @@ WORKERS: Final = 32
 SHARE: Final = 24
 #: Back-off of failed Pods. [CRR-30]
 LIMITS: Final = RateLimits(base_delay=0.5, max_delay=50.0, qps=50.0, burst=200)
-#: Seconds to wait for our own write to appear in the cache. [CRR-31]
-_UNSEEN_SECONDS: Final = 10.0
 #: Seconds between checks of a container that is expected to change.
 _LOOK_SECONDS: Final = 3.0
 BY_POD: Final = "pod"
@@ -68,8 +66,7 @@ class Recreator:
         self._runtimes = {runtime.name: runtime for runtime in reversed(runtimes)}
         self._stopper = stopper
         self._pods = pods
-        #: Resource version and time of the last write to each request.
-        self._written: dict[ObjectKey, tuple[str, float]] = {}
+        self._written = ResourceVersionExpectations(client.clock)
         self.controller = controller(
             "crr",
             watches=[Watch(requests, self._keys)],
@@ -85,7 +82,7 @@ class Recreator:
     def _keys(self, change: Change[RecreateRequest]) -> Iterable[ObjectKey]:
         request = change.object
         if change.new is None:
-            self._written.pop(key_of(request), None)
+            self._written.forget(request.metadata.uid)
         # Once a request completes, the next one for the same Pod can start.
         return (ObjectKey(request.metadata.namespace, request.spec.pod_name),)
 
@@ -209,10 +206,7 @@ class Recreator:
     # ---- writing
 
     def _is_current(self, request: RecreateRequest) -> bool:
-        version, since = self._written.get(key_of(request), ("", 0.0))
-        if is_at_least(request.metadata.resource_version, version):
-            return True
-        return self._clock.monotonic() - since > _UNSEEN_SECONDS
+        return self._written.unsatisfied(request.metadata) is None
 
     async def _complete(self, request: RecreateRequest, message: str) -> None:
         await self._write(request, recreate_plan.completed_patch(self._clock.now(), message))
@@ -279,9 +273,8 @@ class Recreator:
             )
         except NotFound:
             return metadata.resource_version
-        version = written.metadata.resource_version
-        self._written[key_of(request)] = (version, self._clock.monotonic())
-        return version
+        self._written.expect(written.metadata)
+        return written.metadata.resource_version
 
 
 def _is_restarted(pod: Pod | None, exit_code: int) -> bool:

@@ -59,6 +59,12 @@ async def in_batches(
             return
 
 
+def first_error(failures: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Return one of the errors in a group."""
+    found = failures.exceptions[0]
+    return first_error(found) if isinstance(found, BaseExceptionGroup) else found
+
+
 class KeyedLocks:
     """One lock per key. Writes to one object are serialized, because the API server rejects one of two concurrent
     writes."""

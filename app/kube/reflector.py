@@ -36,6 +36,7 @@ from app.kube.errors import (
     read_status,
     status_error,
 )
+from app.kube.expectations import is_at_least
 from app.kube.objects import Object
 from app.kube.resources import ObjectKey, Resource
 from app.kube.store import Change, Store, key_of
@@ -123,6 +124,10 @@ _CHANGES = frozenset({wire.ADDED, wire.MODIFIED, wire.DELETED})
 _KNOWN = _CHANGES | {wire.BOOKMARK}
 
 
+class StorageRestored(KubeError):
+    """The API server's storage was restored from a backup, so resourceVersions went back."""
+
+
 class _NoStreamingList(Exception):
     """The server does not support streaming lists."""
 
@@ -147,11 +152,13 @@ class Reflector(Generic[T]):
         keep: Callable[[T], bool] | None = None,
         metrics: ReflectorMetrics | None = None,
         absent: Callable[[], bool] = lambda: False,
+        ends_when_restored: bool = False,
     ) -> None:
         """Create a reflector.
 
         ``keep`` selects the objects to store; None keeps all. ``absent`` returns whether the resource is known not to
-        be installed: the store is then empty and ready.
+        be installed: the store is then empty and ready. ``ends_when_restored`` is for processes that remember the
+        versions of their writes: ``run`` raises ``StorageRestored`` when such a version may never appear again.
         """
         self.resource = resource
         self.store = store
@@ -169,12 +176,15 @@ class Reflector(Generic[T]):
         self._keep = keep
         self._metrics = metrics if metrics is not None else ReflectorMetrics()
         self._absent = absent
+        self._ends_when_restored = ends_when_restored
         self._info = RequestInfo("WATCH", resource.path(namespace))
         self._backoff = Backoff(rng, base=FIRST_RETRY_SECONDS, cap=LONGEST_RETRY_SECONDS)
         #: Separate back-off between an expired version and the next list: other failures do not affect it.
         self._expired_backoff = Backoff(rng, base=FIRST_RETRY_SECONDS)
         #: The version at which the watch resumes; if empty, list first.
         self._version = ""
+        #: The newest version seen before the next list.
+        self._reached = ""
         #: When the current or latest watch started.
         self._opened: float | None = None
         self._unreadable = UnreadableObjects(resource.kind, self._metrics)
@@ -191,6 +201,8 @@ class Reflector(Generic[T]):
                 if not self._version and not self._streaming_list:
                     await self._list()
                 await self._watch(initial=not self._version)
+            except StorageRestored:
+                raise
             except _NoStreamingList as reason:
                 logger.info("%s: streaming list unavailable (%s), listing in pages", self.resource.kind, reason)
                 self._streaming_list = False
@@ -209,7 +221,7 @@ class Reflector(Generic[T]):
                 # A bug in handling the response. Crashing would only repeat it.
                 self._metrics.error(self.resource.kind, ReflectorError.UNEXPECTED)
                 logger.exception("%s: list or watch failed unexpectedly, relisting", self.resource.kind)
-                self._version = ""
+                self._relist()
             else:
                 # The server ends every watch after some minutes; one that ends at once indicates an error.
                 if self._forget_failures():
@@ -217,10 +229,14 @@ class Reflector(Generic[T]):
             await self._clock.sleep(max(asked, backoff.next()))
 
     async def _wait_until_installed(self) -> None:
-        self._version = ""
+        self._relist()
         self.store.replace([])
         while self._absent():
             await self._clock.sleep(ABSENT_SECONDS)
+
+    def _relist(self) -> None:
+        """Discard the version, so that the next watch starts with a list."""
+        self._reached, self._version = self._version or self._reached, ""
 
     def _forget_failures(self) -> bool:
         """Reset the back-off if the last watch lasted long enough, even if it delivered no events."""
@@ -239,7 +255,7 @@ class Reflector(Generic[T]):
         if is_expired(error):
             self._metrics.error(self.resource.kind, ReflectorError.EXPIRED)
             logger.info("%s: version %s is too old to watch, relisting", self.resource.kind, self._version)
-            self._version = ""
+            self._relist()
             return
         self._metrics.error(self.resource.kind, ReflectorError.LIST_FAILED if listing else ReflectorError.WATCH_FAILED)
         text = str(error) or f"{self._info}: no data for too long"
@@ -249,7 +265,7 @@ class Reflector(Generic[T]):
             # list itself failed.
             if self._unread_after == self._version:
                 self._streaming_list = self._streaming_list and not listing
-                self._version = ""
+                self._relist()
             else:
                 self._unread_after = self._version
 
@@ -273,6 +289,9 @@ class Reflector(Generic[T]):
     def _replace(self, objects: list[T], unreadable: set[ObjectKey], version: str) -> None:
         if not version:
             raise DecodeError(self._info, "a list without resourceVersion: is this a Kubernetes API server?")
+        if self._ends_when_restored and not is_at_least(version, self._reached):
+            restored = f"{self.resource.kind} are at version {version}, and were at {self._reached}"
+            raise StorageRestored(f"{restored}: the API server's data was restored from a backup")
         good = [obj for obj in objects if self._put(obj, unreadable)]
         self._unreadable.keep_only(unreadable)
         self.store.replace(good, keep=unreadable)

@@ -19,6 +19,7 @@ from app.framework.options import Enabled
 from app.framework.watched import Scope, Stores, Watched, agents_namespace, merged
 from app.kube.client import Client
 from app.kube.clock import Clock, SystemClock, TokenBucket
+from app.kube.concurrency import first_error
 from app.kube.config import load_config
 from app.kube.errors import KubeError
 from app.kube.reflector import Reflector, ReflectorMetrics
@@ -182,6 +183,7 @@ class Caches:
             keep=watched.keep,
             metrics=metrics,
             absent=lambda: watched.resource.definition_name in self._absent(),
+            ends_when_restored=True,
         )
 
 
@@ -381,9 +383,3 @@ async def _all(coroutines: Iterable[Coroutine[Any, Any, None]]) -> None:
                 group.create_task(coroutine)
     except BaseExceptionGroup as failures:
         raise first_error(failures) from None
-
-
-def first_error(failures: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return one of the errors in a group."""
-    found = failures.exceptions[0]
-    return first_error(found) if isinstance(found, BaseExceptionGroup) else found

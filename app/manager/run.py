@@ -19,6 +19,7 @@ from app.kube import logs
 from app.kube.config import load_config
 from app.kube.errors import ConfigError
 from app.kube.leases import LeadershipLost
+from app.kube.reflector import StorageRestored
 from app.manager.admission import Admission, Listeners
 from app.manager.flags import FlagError, help_text, parse_flags
 from app.manager.process import Part, Process
@@ -125,7 +126,7 @@ def _be(make: Callable[[], Process]) -> int:
     except _START_ERRORS as error:
         logs.fatal(str(error))
         return CANNOT_START
-    except LeadershipLost as error:
+    except (LeadershipLost, StorageRestored) as error:
         logger.error("exiting: %s", error)  # noqa: TRY400
         return 1
     return 0

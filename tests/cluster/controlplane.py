@@ -11,12 +11,14 @@ import itertools
 import json
 import os
 import random
+import shutil
 import socket
 import ssl
 import subprocess
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -66,6 +68,7 @@ class ControlPlane:
         self._scheduler = scheduler
         self._address = address
         self._run = run
+        self._etcd: list[str | Path] = []
         self._api_server: list[str | Path] = []
 
     @classmethod
@@ -215,7 +218,8 @@ class ControlPlane:
         self.run.facts.update({"server": f"https://{self._address}:{api_port}", "tokens": tokens})
         credentials.write_token_file(self.directory / "tokens.csv", self._identities, tokens)
         client_url, peer_url = f"http://{LOOPBACK}:{client_port}", f"http://{LOOPBACK}:{peer_port}"
-        etcd = [
+        self._etcd = [
+            commands[binaries.ETCD],
             f"--data-dir={self.directory / 'etcd'}",
             f"--listen-client-urls={client_url}",
             f"--advertise-client-urls={client_url}",
@@ -225,7 +229,7 @@ class ControlPlane:
             "--unsafe-no-fsync",  # the data need not survive a crash
             "--log-level=warn",
         ]
-        self.run.start(binaries.ETCD, [commands[binaries.ETCD], *etcd])
+        self.run.start(binaries.ETCD, self._etcd)
         flags = [*self._api_server_flags(client_url, api_port), *self._api_server_args]
         self._api_server = [commands[binaries.API_SERVER], *flags]
         self.run.start(binaries.API_SERVER, self._api_server)
@@ -233,6 +237,25 @@ class ControlPlane:
     def restart_api_server(self) -> None:
         """Kill the API server and start it again with the same flags, without waiting for it."""
         end(self.run.processes[binaries.API_SERVER])
+        self.run.start(binaries.API_SERVER, self._api_server)
+
+    def save_storage(self, folder: Path) -> None:
+        """Copy etcd's data to a new folder, as a backup. Restarts etcd and the API server, without waiting."""
+        with self._stopped_storage() as data:
+            shutil.copytree(data, folder)
+
+    def restore_storage(self, folder: Path) -> None:
+        """Replace etcd's data by a saved copy. Restarts etcd and the API server, without waiting."""
+        with self._stopped_storage() as data:
+            shutil.rmtree(data)
+            shutil.copytree(folder, data)
+
+    @contextmanager
+    def _stopped_storage(self) -> Iterator[Path]:
+        for name in (binaries.API_SERVER, binaries.ETCD):
+            end(self.run.processes[name])
+        yield self.directory / "etcd"
+        self.run.start(binaries.ETCD, self._etcd)
         self.run.start(binaries.API_SERVER, self._api_server)
 
     def restart_controller_manager(self) -> None:

@@ -16,6 +16,7 @@ from app.daemon.metrics import Metrics
 from app.daemon.objects import NODE_IMAGES, NODE_POD_PROBES, RECREATE_REQUESTS
 from app.kube.client import Client
 from app.kube.errors import RequestInfo, TransportError
+from app.kube.reflector import StorageRestored
 from app.kube.resources import PODS
 from app.kube.wire import Request
 from tests.daemon.node import NAMESPACE, NODE, Listening, Node, node_with_agent, on_bare_node, on_node, tag
@@ -235,15 +236,13 @@ async def test_queue_metrics_match_those_of_go() -> None:
         assert value("longest_running_processor_seconds", "imagepuller") == 0
 
 
-@on_node
-async def test_results_are_reported_although_resource_versions_were_set_back(one: Node, agent: Agent) -> None:
-    """As after a restore of etcd: the cache never reflects the last write."""
-    assert agent.prober is not None
-    agent.puller._written = agent.prober._written = ("999999999", one.clock.monotonic())
-    pod = await one.pod({"name": "main"})
-    probe = {"name": "ppm#a", "containerName": "main", "probe": {"exec": {"command": ["true"]}}}
-    metadata = {key: pod["metadata"][key] for key in ("name", "namespace", "uid")}
-    await one.probes({**metadata, "IP": "10.0.0.9", "probes": [probe]})
-    await one.node_image(nginx={"tags": [tag("1")]})
-    await one.pulled("nginx", **{"1": "Succeeded"})
-    await one.until(lambda: one.events("KruiseProbeSucceeded"))
+@on_bare_node
+async def test_the_agent_ends_after_a_restore_from_a_backup(one: Node) -> None:
+    """It remembers versions of its writes that its caches would never show."""
+    agent = one.agent()
+    working = asyncio.create_task(agent.run())
+    await one.until(lambda: not agent.failing())
+    one.api.core.storage.revision = 1
+    one.api.end_watches()
+    with pytest.raises(StorageRestored):
+        await working

@@ -12,7 +12,7 @@ import pytest
 from app.kube.client import Client
 from app.kube.errors import ConfigError, RequestInfo, TransportError
 from app.kube.objects import Pod, decode_pod
-from app.kube.reflector import Reflector, ReflectorError
+from app.kube.reflector import Reflector, ReflectorError, StorageRestored
 from app.kube.resources import PODS
 from app.kube.store import Change, Store
 from app.kube.wire import Response
@@ -215,6 +215,24 @@ async def test_an_expired_version_causes_a_relist_that_notices_deletions(refusal
     assert setup.resumed_from() == ["-", "2", "-"]
     assert [change.object.metadata.name for change in setup.changes if change.new is None] == ["b"]
     assert setup.metrics.errors == {ReflectorError.EXPIRED: 1}
+
+
+@virtual
+@pytest.mark.parametrize(("now", "ends"), [(4, True), (10, False), (11, False)])
+async def test_a_process_that_remembers_its_writes_ends_when_versions_go_back(now, ends):
+    setup = Setup(ends_when_restored=True)
+    setup.streams(
+        pieces(bookmark(2, end_of_list=True), event("ADDED", obj("a", 9)), bookmark(10)),
+        json_response(410, status_body(410, "Expired")),
+        REFUSED,
+        pieces(bookmark(now, end_of_list=True), event("ADDED", obj("b", 12)), then_hang=True),
+    )
+    if not ends:
+        await setup.reads(b="12")
+        return
+    with pytest.raises(StorageRestored, match=r"Pod are at version 4, and were at 10: .* restored from a backup"):
+        await setup.reflector.run()
+    assert setup.versions() == {"a": "9"}
 
 
 @virtual

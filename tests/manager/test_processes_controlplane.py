@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from app.api import names
 from app.manager.features import features
 from app.manager.gates import parse_gates
 from tests.cluster.controlplane import ControlPlane
@@ -132,6 +133,34 @@ def test_losing_the_lease_ends_the_reconciler_only(control_plane: ControlPlane, 
         assert one.ready()
         eventually(one.leads, "it leads again when the other's time is over", 20)
     assert "Traceback" not in one.log.read_text()
+
+
+def test_writes_lost_in_a_restore_from_a_backup_are_repeated(control_plane: ControlPlane, tmp_path: Path) -> None:
+    """The reconciler waits for its writes to appear in its caches. After a restore of etcd they never would."""
+    pods = "/api/v1/namespaces/default/pods"
+    gate = {"conditionType": names.KRUISE_POD_READY}
+    spec = {"containers": [{"name": "main", "image": "nginx:1"}], "readinessGates": [gate]}
+
+    def marked() -> bool:
+        conditions = control_plane.request("GET", f"{pods}/p")[1]["status"].get("conditions", [])
+        return any(one["type"] == names.KRUISE_POD_READY for one in conditions)
+
+    assert control_plane.request("POST", pods, {"metadata": {"name": "p"}, "spec": spec})[0] == 201
+    control_plane.save_storage(tmp_path / "backup")
+    eventually(control_plane.is_ready, "the API server is back")
+    with replica(control_plane, tmp_path) as one:
+        eventually(marked, "the Pod has its condition", 30)
+        before = one.processes()["reconciler"]
+        for number in range(200):
+            control_plane.request("POST", pods.replace("pods", "configmaps"), {"metadata": {"name": f"later-{number}"}})
+        assert control_plane.request("PATCH", f"{pods}/p", {"metadata": {"labels": {"version": "newest"}}})[0] == 200
+        control_plane.restore_storage(tmp_path / "backup")
+        eventually(control_plane.is_ready, "the API server is back")
+        eventually(marked, "the Pod has its condition again", 60)
+        assert one.processes()["reconciler"] != before
+    log = one.log.read_text()
+    assert "restored from a backup" in log
+    assert "Traceback" not in log
 
 
 @pytest.mark.behaviour("MGR-36", "MGR-123")
