@@ -14,11 +14,13 @@ from pathlib import Path
 import pytest
 
 from app.api import names
+from app.kube.reflector import IDLE_SECONDS
 from app.manager.features import features
 from app.manager.gates import parse_gates
 from tests.cluster.controlplane import ControlPlane
 from tests.deadline import Deadline
 from tests.manager.replicas import AT_ONCE, Replica, published, replica
+from tests.nightly import NIGHTLY
 from tests.scenarios.world import SYSTEM_NAMESPACE, eventually, install
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.alone]
@@ -135,6 +137,7 @@ def test_losing_the_lease_ends_the_reconciler_only(control_plane: ControlPlane, 
     assert "Traceback" not in one.log.read_text()
 
 
+@pytest.mark.skipif(not NIGHTLY, reason="takes four minutes")
 def test_writes_lost_in_a_restore_from_a_backup_are_repeated(control_plane: ControlPlane, tmp_path: Path) -> None:
     """The reconciler waits for its writes to appear in its caches. After a restore of etcd they never would."""
     pods = "/api/v1/namespaces/default/pods"
@@ -156,7 +159,7 @@ def test_writes_lost_in_a_restore_from_a_backup_are_repeated(control_plane: Cont
         assert control_plane.request("PATCH", f"{pods}/p", {"metadata": {"labels": {"version": "newest"}}})[0] == 200
         control_plane.restore_storage(tmp_path / "backup")
         eventually(control_plane.is_ready, "the API server is back")
-        eventually(marked, "the Pod has its condition again", 60)
+        eventually(marked, "the Pod has its condition again", IDLE_SECONDS + 60)
         assert one.processes()["reconciler"] != before
     log = one.log.read_text()
     assert "restored from a backup" in log

@@ -66,6 +66,8 @@ class Watcher:
         self._lines: list[bytes | tuple[EventType, Entry]] = []
         self._waiter: asyncio.Future[None] | None = None
         self._ended = False
+        #: The version after which changes are sent; in the future if the storage was restored from a backup.
+        self._after = 0
         self._timers: list[asyncio.TimerHandle] = []
 
     # ---- producer
@@ -87,7 +89,8 @@ class Watcher:
             self.bookmark({INITIAL_EVENTS_END: "true"})
 
     def replay(self, revision: int) -> None:
-        """Start with the changes after a version."""
+        """Send the changes after a version, and nothing before it is reached."""
+        self._after = revision
         for event in self._collection.since(revision):
             self.offer(event)
 
@@ -98,6 +101,8 @@ class Watcher:
 
     def offer(self, event: Event) -> None:
         """Buffer a line for the event if its object is or was selected."""
+        if event.revision <= self._after:
+            return
         matches = self._matches
         if matches is None:
             self._push(self._encoded(event, event.type, event.after))
@@ -129,7 +134,7 @@ class Watcher:
 
     def bookmark(self, annotations: dict[str, str] | None = None) -> None:
         """Send a bookmark with the current version."""
-        if not self._bookmarks or self._ended:
+        if not self._bookmarks or self._ended or self._storage.revision < self._after:
             return
         metadata: dict[str, object] = {"resourceVersion": str(self._storage.revision), "creationTimestamp": None}
         if annotations:
