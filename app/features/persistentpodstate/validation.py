@@ -45,10 +45,10 @@ def state_errors(
     if state.spec.required_persistent_topology is None and not state.spec.preferred_persistent_topology:
         detail = "requiredPersistentTopology or preferredPersistentTopology is required for PersistentPodState."
         errors.append(invalid(SPEC, _go_spec(state.spec), detail))
-    errors += conflict_errors(state, others)
-    errors += topology_errors(state.spec, former.spec if former is not None else None, v1alpha1=v1alpha1)
     if former is not None and former.spec.target_ref != state.spec.target_ref:
         errors.append(forbidden(TARGET, "targetRef is immutable"))
+    errors += conflict_errors(state, others)
+    errors += topology_errors(state.spec, former.spec if former is not None else None, v1alpha1=v1alpha1)
     return errors
 
 

@@ -124,16 +124,16 @@ def budget_errors(
     metadata: Mapping[str, Any], spec: Mapping[str, Any], former: Mapping[str, Any] | None, others: Iterable[Other]
 ) -> list[FieldError]:
     """Return the errors in a budget. ``former`` is its stored spec, if any."""
+    whose = _who_errors(spec)
     errors = [
-        *_who_errors(spec),
+        *whose,
         *_how_many_errors(spec),
         *_protection_errors(spec),
         *_annotation_errors(metadata.get("annotations") or {}, spec),
     ]
     if former is not None and not all(_unchanged(spec, former, field) for field in ("selector", "targetRef")):
         errors.append(required(_WHO, "selector and targetRef cannot be modified"))
-    if not errors:
-        # Only a valid budget is compared with other budgets.
+    if not whose:
         name = str(metadata.get("name") or "")
         errors += _conflicts(spec, (other for other in others if other.name != name))
     return errors

@@ -57,6 +57,9 @@ def test_the_target_is_immutable() -> None:
     old = state(required=[ZONE])
     refused = answer(state(required=[ZONE], target={**TARGET, "name": "other"}), old)
     assert refused.message == "spec.targetRef: Forbidden: targetRef is immutable"
+    other = state("other", required=[ZONE], target={**TARGET, "name": "other"})
+    refused = answer(state(required=[ZONE], target=other["spec"]["targetRef"]), old, others=(other,))
+    assert refused.message.startswith("[spec.targetRef: Forbidden: targetRef is immutable, spec.targetRef: Invalid")
 
 
 @pytest.mark.behaviour("PPS-7")

@@ -148,7 +148,13 @@ def test_two_budgets_for_one_workload_are_refused_in_any_version() -> None:
 def test_equivalent_selectors_are_refused_naming_the_other_budget() -> None:
     found = refusal(budget(), lookups=Lookups([budget("other")]))
     assert found.startswith("spec.selector: Invalid value: v1.LabelSelector{")
-    assert "pub.spec.selector is in conflict with other PodUnavailableBudget other: " in found
+    conflict = "pub.spec.selector is in conflict with other PodUnavailableBudget other: "
+    assert conflict in found
+    found = refusal(budget(maxUnavailable="x"), lookups=Lookups([budget("other")]))
+    assert found.startswith("[spec.maxUnavailable: Invalid value: ")
+    assert conflict in found
+    unreadable = {"matchExpressions": [{"key": "app", "operator": "In"}]}
+    assert conflict not in refusal(budget(selector=unreadable), lookups=Lookups([budget("other")]))
 
 
 def expression(key: str, operator: str, *values: str) -> Json:
