@@ -147,8 +147,7 @@ class Writer:
     async def _create(self, workload: KubeObject, pod: NewPod) -> KubeError | None:
         metadata = workload.metadata
         try:
-            for claim in pod.claims:
-                await self.create_claim(workload, claim)
+            await self.create_claims(workload, pod)
             body = pod.body(self.clock.now())
             by = "" if pod.managed_fields else UNTRACKED
             try:
@@ -170,6 +169,11 @@ class Writer:
     def is_failed_creation(self, error: KubeError) -> bool:
         """Return whether to record an event for a Pod that was not created because of the error."""
         return not is_namespace_ending(error)
+
+    async def create_claims(self, workload: KubeObject, pod: NewPod) -> None:
+        """Create the claims of a future Pod. Raises any API error."""
+        for claim in pod.claims:
+            await self.create_claim(workload, claim)
 
     async def create_claim(self, workload: KubeObject, claim: Mapping[str, Any]) -> None:
         """Create a claim for a future Pod. Raises any API error."""

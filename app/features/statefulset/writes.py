@@ -24,15 +24,15 @@ from app.features.statefulset.plan.scale import ScalePlan, plan_scaling
 from app.features.statefulset.plan.settings import Replica, Replicas, ResolvedSpec
 from app.features.statefulset.plan.update import BEGUN, CLAIMS_GROWN, MARKED
 from app.features.statefulset.types import StatefulSet
-from app.kube.errors import AlreadyExists, Conflict, KubeError, message_of
+from app.kube.errors import AlreadyExists, Conflict, KubeError, is_namespace_ending, message_of
 from app.kube.fielderrors import quote
-from app.kube.objects import PersistentVolumeClaim, Pod, decode_metadata
+from app.kube.objects import Metadata, PersistentVolumeClaim, Pod, decode_metadata
 from app.kube.resources import PERSISTENTVOLUMECLAIMS
 from app.kube.store import Change, Store
 from app.pods.lifecycle import LifecycleState
 from app.pods.predicates import is_ready
 from app.pods.revisions import Revision, recorded_template
-from app.workloads.pods import PodFacts, pod_facts
+from app.workloads.pods import NewPod, PodFacts, pod_facts
 from app.workloads.settings import UpdatePolicy
 from app.workloads.state import (
     AnySnapshot,
@@ -48,6 +48,9 @@ from app.workloads.state import (
 from app.workloads.steps import Step
 from app.workloads.updater import Updater
 from app.workloads.writer import Wording, Writer
+
+#: Maximum number of claims, of those that Pods wait for, that get an event.
+MAX_NAMED_CLAIMS: Final = 5
 
 
 class ClaimGoingError(KubeError):
@@ -66,20 +69,43 @@ class NamedClaimsWriter(Writer):
         with self.reporting(workload, "FailedDelete", f"failed to delete pod {pod.metadata.name}"):
             return await super().delete_pod(workload, pod)
 
+    async def create_claims(self, workload: KubeObject, pod: NewPod) -> None:
+        """Create the claims of a new Pod, trying all of them. Like OpenKruise, a failure is also recorded as that of
+        the Pod. Raises any API error. [AS-67]"""
+        failures = []
+        for claim in pod.claims:
+            try:
+                await self.create_claim(workload, claim)
+            except ClaimGoingError as error:
+                failures.append(str(error))
+            except KubeError as error:
+                if is_namespace_ending(error):
+                    raise
+                failures.append(f"failed to create PVC {claim['metadata']['name']}: {message_of(error)}")
+        if failures:
+            why = failures[0] if len(failures) == 1 else f"[{', '.join(failures)}]"
+            self.record_not_created(workload, pod.name, why)
+            raise KubeError(why)
+
     async def create_claim(self, workload: KubeObject, claim: Mapping[str, Any]) -> None:
-        """Create a claim for a new Pod. Raises any API error. [AS-65, AS-67]"""
+        """Create a claim for a new Pod. Raises ClaimGoingError and any API error. [AS-65]"""
         name, namespace = claim["metadata"]["name"], workload.metadata.namespace
         owner = f"{self._kind.resource.kind} {workload.metadata.name}"
-        pod = f"{workload.metadata.name}-{name.rpartition('-')[2]}"
+        pod = _pod_of(workload, name)
+        existing: Metadata | None = None
         with self.reporting(workload, "FailedCreate", f"create Claim {name} for Pod {pod} in {owner} failed error"):
             try:
                 await self._client.create(PERSISTENTVOLUMECLAIMS, claim, namespace, decode=decode_metadata)
             except AlreadyExists:
-                found = await self._client.get(PERSISTENTVOLUMECLAIMS, name, namespace, decode=decode_metadata)
-                if found.metadata.deletion_timestamp is not None:
-                    raise ClaimGoingError(f"pvc {name} is to be deleted") from None
-                return
-        self.event(workload, "SuccessfulCreate", f"create Claim {name} Pod {pod} in {owner} success")
+                existing = await self._client.get(PERSISTENTVOLUMECLAIMS, name, namespace, decode=decode_metadata)
+        if existing is None:
+            self.event(workload, "SuccessfulCreate", f"create Claim {name} Pod {pod} in {owner} success")
+        elif existing.metadata.deletion_timestamp is not None:
+            raise ClaimGoingError(_going(name))
+
+    def record_not_created(self, workload: KubeObject, pod: str, why: str) -> None:
+        text = self.wording.not_created.format(pod=pod, owner=workload.metadata.name, why=why)
+        self.event(workload, "FailedCreate", text, warning=True)
 
     async def grow_claims(self, workload: KubeObject, wanted: Sequence[tuple[str, Growth]]) -> str:
         """Expand claims. Each is given with the name of its Pod. Return an error message, or "". [AS-104]"""
@@ -109,6 +135,15 @@ class NamedClaimsWriter(Writer):
             return message_of(error)
         self.event(workload, "SuccessfulResize", f"resize Claim {name} Pod {pod} in {owner} success")
         return ""
+
+
+def _pod_of(workload: KubeObject, claim: str) -> str:
+    """Return the name of the Pod that a claim belongs to."""
+    return f"{workload.metadata.name}-{claim.rpartition('-')[2]}"
+
+
+def _going(claim: str) -> str:
+    return f"pvc {claim} is to be deleted"
 
 
 def _check_class(name: str, classes: Expandable) -> None:
@@ -244,13 +279,12 @@ class Scaler:
     async def _create(self, snapshot: Observed, plan: ScalePlan, now: float) -> Outcome:
         state, workload = snapshot.state, snapshot.workload
         waits = tuple(plan.waits_for)
-        if waits and waits != state.waits_for:
-            # Record the event only once. [AS-146]
-            blocking = f"pvc {', '.join(waits[:5])} is to be deleted"
-            text = f"creation of Pods in StatefulSet {snapshot.owner.name} waits: {blocking}"
-            self.writer.event(workload, "FailedCreate", text, warning=True)
+        for claim in waits[:MAX_NAMED_CLAIMS]:
+            # Recorded only once. [AS-67, AS-146]
+            if claim not in state.waits_for:
+                self.writer.record_not_created(workload, _pod_of(workload, claim), _going(claim))
         state.waits_for = waits
-        waiting = _failed(f"pvc {waits[0]} is to be deleted") if waits else ""
+        waiting = _failed(_going(waits[0])) if waits else ""
         if not plan.create:
             state.creation_backoff.reset()
             return Outcome(message=waiting)

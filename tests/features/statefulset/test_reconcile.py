@@ -11,7 +11,7 @@ import pytest
 from app.features.statefulset.defaults import ClaimGates, with_defaults
 from app.features.statefulset.plan.settings import Gates
 from app.kube.controller import Result
-from app.kube.errors import AlreadyExists, Forbidden
+from app.kube.errors import AlreadyExists, Forbidden, KubeError
 from app.kube.objects import decode_persistent_volume_claim, decode_pod
 from app.kube.resources import ObjectKey
 from app.kube.store import Change
@@ -124,9 +124,8 @@ async def test_a_terminating_claim_is_awaited_and_its_deletion_wakes_the_set() -
     (condition,) = status["status"]["conditions"]
     assert condition["type"] == "FailedCreatePod"
     assert condition["message"] == "StatefulPodControl failed to create Pod error: pvc data-web-0 is to be deleted"
-    assert ("FailedCreate", "creation of Pods in StatefulSet web waits: pvc data-web-0 is to be deleted") in (
-        await shell.events()
-    )
+    text = "create Pod web-0 in StatefulSet web failed error: pvc data-web-0 is to be deleted"
+    assert ("FailedCreate", text) in await shell.events()
     gone = Change(decode_persistent_volume_claim(orjson.dumps(going)), None)
     assert list(shell.reconciler.keys_for_claim(gone)) == [KEY]
     other = decode_persistent_volume_claim(orjson.dumps(a_claim(1)))
@@ -152,8 +151,29 @@ async def test_each_wait_for_a_claim_is_reported_once() -> None:
     shell.show(going)
     await shell.reconcile()
     told = [message for reason, message in await shell.events() if reason == "FailedCreate"]
-    assert told == ["creation of Pods in StatefulSet web waits: pvc data-web-0 is to be deleted"]
+    assert told == ["create Pod web-0 in StatefulSet web failed error: pvc data-web-0 is to be deleted"]
     assert [body["count"] for body in shell.bodies("PATCH", "/events/")] == [2]
+
+
+@pytest.mark.behaviour("AS-67", "AS-121")
+@pytest.mark.parametrize(("refused", "why"), [
+    (["logs"], "failed to create PVC logs-web-0: no"),
+    (["data", "logs"], "[failed to create PVC data-web-0: no, failed to create PVC logs-web-0: no]"),
+])  # fmt: skip
+@virtual
+async def test_a_refused_claim_is_reported_as_that_of_its_pod_too(refused: list[str], why: str) -> None:
+    shell = shown(a_set(replicas=1, volumeClaimTemplates=[claim(), claim(name="logs")]))
+    shell.server.refuse = lambda asked: any(f'"{one}-web-0"'.encode() in (asked.body or b"") for one in refused)
+    with pytest.raises(KubeError, match="no"):
+        await shell.reconcile()
+    assert not shell.bodies("POST", "/pods")
+    assert [message for reason, message in await shell.events() if reason == "FailedCreate"] == [
+        *(f"create Claim {one}-web-0 for Pod web-0 in StatefulSet web failed error: no" for one in refused),
+        f"create Pod web-0 in StatefulSet web failed error: {why}",
+    ]
+    (status,) = shell.bodies("PATCH", "/status")
+    (condition,) = status["status"]["conditions"]
+    assert condition["message"] == f"StatefulPodControl failed to create Pod error: {why}"
 
 
 @pytest.mark.behaviour("AS-71")
