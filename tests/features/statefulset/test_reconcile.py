@@ -176,6 +176,18 @@ async def test_a_refused_claim_is_reported_as_that_of_its_pod_too(refused: list[
     assert condition["message"] == f"StatefulPodControl failed to create Pod error: {why}"
 
 
+@pytest.mark.behaviour("AS-40")
+@pytest.mark.parametrize(("service", "subdomain"), [("web", "web"), ("", None), (None, None)])
+@virtual
+async def test_the_service_replaces_the_subdomain_of_the_template(service: str | None, subdomain: str | None) -> None:
+    found = a_set(replicas=1, serviceName=service)
+    found["spec"]["template"]["spec"]["subdomain"] = "mine"
+    shell = shown(found)
+    await shell.reconcile()
+    (pod,) = shell.bodies("POST", "/pods")
+    assert (pod["spec"]["hostname"], pod["spec"].get("subdomain")) == ("web-0", subdomain)
+
+
 @pytest.mark.behaviour("AS-71")
 @virtual
 async def test_a_claim_of_a_former_pod_is_awaited() -> None:

@@ -66,6 +66,7 @@ class PodMaker:
         )
         spec = body["spec"]
         spec["hostname"] = name
+        spec.pop("subdomain", None)  # the template's never applies
         if resolved.service_name:
             spec["subdomain"] = resolved.service_name
         if resolved.claim_templates:
