@@ -24,6 +24,7 @@ from app.pods.predicates import Owner, is_controlled_by
 from app.pods.revisions import Revision, revision_name, short_hash
 from app.workloads.pods import InPlaceUpdates, ObservedPods, PodFacts
 from app.workloads.settings import OWNER, ResolvedSpec, Revisions
+from app.workloads.steps import Step
 
 #: Seconds a timer may fire early.
 TIMER_TOLERANCE: Final = 0.005
@@ -340,6 +341,8 @@ class Outcome:
     requeue_after: list[float] = field(default_factory=list)
     #: Message about Pods waiting for the report of their node agent.
     waiting: str = ""
+    #: The update steps that succeeded.
+    done: Sequence[Step] = ()
 
 
 async def gather_results(work: Iterable[Awaitable[T]]) -> list[T | KubeError | PodGoneError]:

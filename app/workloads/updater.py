@@ -101,6 +101,9 @@ class Updater:
         steps = self._without_waiting(snapshot, steps, target, outcome)
         steps = await self._within_budget(steps[:MAX_UPDATES_AT_A_TIME], outcome)
         found = await gather_results(self._step(snapshot, step, target) for step in steps)
+        outcome.done = [
+            step for step, one in zip(steps, found, strict=True) if not isinstance(one, KubeError | PodGoneError)
+        ]
         for one in found:
             if isinstance(one, PodHeldError):
                 outcome.requeue_after.append(RETRY_SECONDS)

@@ -49,6 +49,7 @@ from app.pods.ordinals import ordinal_of
 from app.pods.sorting import UpdateOrder, by_readable_priority
 from app.workloads import controllers as engine
 from app.workloads.image_pulls import ImagePuller, RolloutCounts
+from app.workloads.pods import PodFacts
 from app.workloads.reconciler import WorkloadReconciler, result_of
 from app.workloads.state import Caches, Outcome, failures_of
 from app.workloads.status import WAITING_FOR_AGENT, with_failures
@@ -110,12 +111,13 @@ class StatefulSetReconciler(WorkloadReconciler[StatefulSet, StatefulSetState, Re
         leaving = snapshot.state.facts_of(snapshot.observed.inactive, snapshot.resolved)
         replicas = Replicas.of(settings, snapshot.owner.name, [*snapshot.pods, *leaving])
         scaling, updating, deleting = Outcome(message=None), Outcome(message=None), snapshot.workload.deleting
+        begun: frozenset[PodFacts] = frozenset()
         if not deleting:
             await self.release_foreign(snapshot)
             if settings.gates.pre_download:
                 await self._puller.reconcile(snapshot, _pull_counts(snapshot, replicas))
-            scaling, updating = await self._work(snapshot, replicas)
-        await self._report(snapshot, replicas, scaling, updating)
+            scaling, updating, begun = await self._work(snapshot, replicas)
+        await self._report(snapshot, replicas, scaling, updating, begun)
         if not deleting:
             # Newly created Pods may be at a revision that the status no longer contains.
             revisions = snapshot.revisions
@@ -124,7 +126,8 @@ class StatefulSetReconciler(WorkloadReconciler[StatefulSet, StatefulSetState, Re
         again = self.seconds_until(replicas.next_available(snapshot.now.timestamp()))
         return result_of((scaling, updating), [again], retry=bool(updating.message))
 
-    async def _work(self, snapshot: Observed, replicas: Replicas) -> tuple[Outcome, Outcome]:
+    async def _work(self, snapshot: Observed, replicas: Replicas) -> tuple[Outcome, Outcome, frozenset[PodFacts]]:
+        """Scale and update. Return both outcomes, and the Pods whose update or deletion has begun."""
         current, update = snapshot.current_hash, snapshot.update_hash
         listed = candidates(replicas, current=current, update=update)
         refreshed, moved = await self._updater.refresh(snapshot, released(replicas, listed, update=update))
@@ -133,7 +136,7 @@ class StatefulSetReconciler(WorkloadReconciler[StatefulSet, StatefulSetState, Re
         scaling = await self._scaler.carry_out(snapshot, plan, upkeep, self.clock.monotonic())
         if scaling.changed or refreshed.error is not None:
             refreshed.message = _joined(upkeep.message, refreshed.message)
-            return scaling, refreshed
+            return scaling, refreshed, frozenset()
         states = self._claim_states(snapshot, replicas.wanted)
         rollout = plan_update(
             _with_claims(replicas, states),
@@ -150,7 +153,7 @@ class StatefulSetReconciler(WorkloadReconciler[StatefulSet, StatefulSetState, Re
         updating = await self._updater.carry_out(snapshot, rollout.update, refreshed, moved)
         problem = await self._grow(snapshot, rollout.grow) if rollout.grow else ""
         updating.message = _joined(upkeep.message, updating.message, problem)
-        return scaling, updating
+        return scaling, updating, rollout.begun(updating.done)
 
     def _claim_states(self, snapshot: Observed, pods: Sequence[Replica]) -> dict[int, ClaimState]:
         resolved = snapshot.resolved
@@ -164,7 +167,14 @@ class StatefulSetReconciler(WorkloadReconciler[StatefulSet, StatefulSetState, Re
         wanted = [(pod.name, one) for pod in pods for one in growths(snapshot.resolved, pod, claims)]
         return await self._writer.grow_claims(snapshot.workload, wanted)
 
-    async def _report(self, snapshot: Observed, replicas: Replicas, scaling: Outcome, updating: Outcome) -> None:
+    async def _report(
+        self,
+        snapshot: Observed,
+        replicas: Replicas,
+        scaling: Outcome,
+        updating: Outcome,
+        begun: frozenset[PodFacts],
+    ) -> None:
         """Write the status. [AS-116 … AS-121]"""
         workload, resolved, now = snapshot.workload, snapshot.resolved, self.clock.now()
         wanted = base_status(
@@ -173,6 +183,7 @@ class StatefulSetReconciler(WorkloadReconciler[StatefulSet, StatefulSetState, Re
             generation=workload.metadata.generation,
             label_selector=resolved.selector_text,
             now=now.timestamp(),
+            begun=begun,
         )
         claims = self._scaler.claims_of(snapshot)
         wanted["volumeClaims"] = claim_counts(resolved, replicas, claims)

@@ -377,6 +377,18 @@ async def test_scaling_is_observed_before_an_update() -> None:
     assert not [path for method, path in shell.writes if method == "DELETE"]
 
 
+@pytest.mark.behaviour("AS-84")
+@virtual
+async def test_a_pod_counts_as_current_until_its_update_begins() -> None:
+    old = {"controller-revision-hash": "web-r1"}
+    found = {**a_set(replicas=3), "status": {"currentRevision": "web-r1"}}
+    shell = shown(found, a_revision(1), *(a_pod(ordinal, labels=old) for ordinal in range(3)))
+    await shell.reconcile()
+    assert [path.rpartition("/")[2] for method, path in shell.writes if method == "DELETE"] == ["web-2"]
+    (status,) = shell.bodies("PATCH", "/status")
+    assert status["status"]["currentReplicas"] == 2
+
+
 @pytest.mark.behaviour("AS-51", "AS-117")
 @virtual
 async def test_a_terminating_pod_counts_and_is_not_updated() -> None:

@@ -1,12 +1,13 @@
-"""The status of a StatefulSet. Pure. [AS-88, AS-116, AS-117]"""
+"""The status of a StatefulSet. Pure. [AS-84, AS-88, AS-92, AS-116, AS-117]"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, Final
 
-from app.features.statefulset.plan.settings import Replica, Replicas
+from app.features.statefulset.plan.settings import Replica, Replicas, is_marked
 from app.pods.revisions import short_hash
+from app.workloads.pods import PodFacts
 from app.workloads.settings import Revisions
 
 REQUIRED: Final = (
@@ -22,20 +23,30 @@ FAILED_UPDATE: Final = "FailedUpdatePod"
 
 
 def base_status(
-    replicas: Replicas, revisions: Revisions, *, generation: int, label_selector: str, now: float
+    replicas: Replicas,
+    revisions: Revisions,
+    *,
+    generation: int,
+    label_selector: str,
+    now: float,
+    begun: Collection[PodFacts] = (),
 ) -> dict[str, Any]:
-    """Return the status without conditions and claims. ``now`` is in POSIX seconds."""
+    """Return the status without conditions and claims. ``now`` is in POSIX seconds; ``begun`` are Pods whose update or
+    deletion has begun, so that they no longer count at their revision. [AS-84, AS-92]"""
     everyone = replicas.everyone
     current, update = short_hash(revisions.current.name), short_hash(revisions.update.name)
     ready = [one for one in everyone if one.running_and_ready]
     available = [one for one in ready if one.available(now)]
+    staying = [one for one in everyone if one.facts not in begun]
+    # Only a marked Pod is deleted although it is updated.
+    deleted = {one.facts for one in everyone if is_marked(one)}.intersection(begun) if current != update else ()
     status: dict[str, Any] = {
         "observedGeneration": generation,
         "replicas": len(everyone),
         "readyReplicas": len(ready),
         "availableReplicas": len(available),
-        "currentReplicas": _at(current, everyone),
-        "updatedReplicas": _at(update, everyone),
+        "currentReplicas": _at(current, staying),
+        "updatedReplicas": _at(update, (one for one in everyone if one.facts not in deleted)),
         "updatedReadyReplicas": sum(one.is_at(update) for one in ready),
         "updatedAvailableReplicas": sum(one.is_at(update) for one in available),
         "currentRevision": revisions.current.name,

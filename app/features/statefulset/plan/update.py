@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from app.features.statefulset.plan.claims import ClaimState
@@ -45,10 +45,16 @@ READY_CLAIMS = ClaimState()
 @dataclass(frozen=True, slots=True)
 class RolloutPlan:
     """Pods to update now. ``update`` has the steps for the engine; ``grow`` are Pods whose claims must be expanded
-    first."""
+    first; ``held`` are Pods whose update waits for its hook."""
 
     update: UpdatePlan
     grow: Sequence[Replica] = ()
+    held: Sequence[Replica] = ()
+
+    def begun(self, done: Iterable[Step]) -> frozenset[PodFacts]:
+        """Return the Pods whose update or deletion has begun. ``done`` are the steps that succeeded. [AS-84, AS-92]"""
+        taken = (step.pod for step in done if step.kind is not StepKind.RECREATE or not step.pod.delete_hooked)
+        return frozenset((*taken, *(one.facts for one in self.held)))
 
 
 def released(replicas: Replicas, listed: Collection[Replica], *, update: str) -> frozenset[PodFacts]:
@@ -91,6 +97,7 @@ def plan_update(
     disruptions = _Disruptions(replicas, now)
     steps: list[Step] = []
     grow: list[Replica] = []
+    held: list[Replica] = []
     handled = _marked_steps(replicas, disruptions, steps, begin=begin)
     for pod in listed if begin else [one for one in listed if _is_begun(one) or _is_broken(one, held_by, update)]:
         state = found.get(pod.ordinal, READY_CLAIMS)
@@ -111,12 +118,14 @@ def plan_update(
             step = in_place_step(pod.facts, settings.lifecycle)
             if step is not None:
                 steps.append(step)
+            elif begin:
+                held.append(pod)
         elif settings.policy is UpdatePolicy.IN_PLACE_ONLY:
             failure = f"update strategy is InPlaceOnly but Pod {pod.name} can not update in-place: {reason}"  # [AS-110]
-            return RolloutPlan(UpdatePlan(update, tuple(steps), failure, reason), grow)
+            return RolloutPlan(UpdatePlan(update, tuple(steps), failure, reason), grow, held)
         else:
             _replace(pod, reason, steps)
-    return RolloutPlan(UpdatePlan(update, tuple(steps)), grow)
+    return RolloutPlan(UpdatePlan(update, tuple(steps)), grow, held)
 
 
 class _Disruptions:

@@ -166,6 +166,18 @@ def test_each_pod_takes_the_step_its_state_requires() -> None:
     assert (failed.steps, "can not update in-place: its volumes differ" in failed.failure) == ((), True)
 
 
+@pytest.mark.behaviour("AS-84", "AS-92")
+def test_an_update_has_begun_while_its_hook_holds_the_pod() -> None:
+    chosen = settings(4, limit=4, policy=UpdatePolicy.IN_PLACE_IF_POSSIBLE, lifecycle=HOOKS)
+    held = pod(1, hooked=True, state="PreparingUpdate")
+    plan = rollout(chosen, [pod(0), held, pod(2, marked=True), pod(3, hooked=True, marked=True)])
+    assert [step.pod.name for step in plan.update.steps] == ["web-3", "web-2", "web-0"]
+    # A deletion has not: its preDelete hook must complete first.
+    assert sorted(one.name for one in plan.begun(plan.update.steps)) == ["web-0", "web-1", "web-2"]
+    assert sorted(one.name for one in plan.begun(())) == ["web-1"]
+    assert not rollout(chosen, [held], begin=False).begun(())
+
+
 @pytest.mark.behaviour("AS-57")
 def test_updates_in_progress_continue_without_capacity_for_new_ones() -> None:
     chosen = settings(4, policy=UpdatePolicy.IN_PLACE_IF_POSSIBLE, lifecycle=HOOKS)
