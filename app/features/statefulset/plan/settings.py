@@ -230,13 +230,13 @@ class Replica:
         return self.running_and_ready and not self.terminating and in_service
 
     def available(self, now: float) -> bool:
-        """Return whether the Pod is available at ``now`` (POSIX seconds). [AS-51]"""
-        return self.facts.available(now)
+        """Return whether the Pod has been ready for minReadySeconds at ``now`` (POSIX seconds). [AS-51, PM-114]"""
+        return self.facts.available_after <= now
 
     def usable(self, now: float) -> bool:
         """Return whether an update may count the Pod as available. [AS-78]"""
         complete = self.facts.update_complete and self.claims_ready
-        return self.healthy and complete and self.facts.available(now)
+        return self.healthy and complete and self.available(now)
 
     def is_at(self, revision: str) -> bool:
         return self.facts.revision == revision
@@ -279,7 +279,7 @@ class Replicas:
         """Return the time (POSIX seconds) at which the next Pod becomes available if nothing else changes; inf if none
         will. [AS-141]"""
         times = (one.facts.available_after for one in self.everyone if not one.terminating)
-        return min((time for time in times if now <= time < inf), default=inf)
+        return min((time for time in times if now < time < inf), default=inf)
 
 
 def is_marked(replica: Replica) -> bool:

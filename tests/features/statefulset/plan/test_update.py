@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 import pytest
@@ -98,6 +99,13 @@ def test_a_pod_held_by_its_hook_counts_as_updated_only_with_the_gate(gate: bool,
 def test_the_set_is_requeued_when_a_pod_becomes_available() -> None:
     chosen, pods, _, _ = ROLLOUTS[14]
     assert replicas(chosen, pods).next_available(NOW) == NOW + 50
+
+
+@pytest.mark.behaviour("AS-51", "PM-114")
+@pytest.mark.parametrize(("ready_for", "available"), [(59.0, False), (60.0, True), (61.0, True)])
+def test_a_pod_is_available_at_the_end_of_min_ready_seconds(ready_for: float, available: bool) -> None:
+    found = replicas(settings(1, min_ready=60), [pod(0, ready_for=ready_for)])
+    assert (found.wanted[0].available(NOW), found.next_available(NOW) == inf) == (available, available)
 
 
 @pytest.mark.behaviour("AS-77")
