@@ -72,7 +72,7 @@ class NodeImages:
         self._written[metadata.name] = written
         return True
 
-    async def change(self, name: str, edit: Callable[[dict[str, Any]], None]) -> bool:
+    async def change(self, name: str, edit: Callable[[dict[str, Any]], object]) -> bool:
         """Apply ``edit`` to the live object and write it if that changes something. Return whether it was written.
 
         ``edit`` gets a fresh copy on each attempt. Raises KubeError, and ``Conflict`` if every attempt conflicts.
@@ -83,7 +83,7 @@ class NodeImages:
             except NotFound:
                 return False
 
-    async def _change(self, name: str, edit: Callable[[dict[str, Any]], None]) -> bool:
+    async def _change(self, name: str, edit: Callable[[dict[str, Any]], object]) -> bool:
         live = await self._client.get(NODE_IMAGES, name)
         metadata = live["metadata"]
         if metadata.get("deletionTimestamp"):

@@ -103,7 +103,7 @@ class NodeImageReconciler:
         same_spec = wanted["spec"] == _json(node_image)["spec"]
         if not same_spec or wanted["metadata"]["labels"] != node_image.metadata.labels:
             if not (same_spec and await self._node_images.relabel(node_image, facts.labels)):
-                await self._node_images.change(key.name, lambda live: _discard(clean(live, facts, now)))
+                await self._node_images.change(key.name, lambda live: clean(live, facts, now))
             return None  # the change requeues the key
         failures, later = plan.unanswered(node_image, now)
         if failures:
@@ -209,7 +209,3 @@ def _json(node_image: NodeImage) -> dict[str, Any]:
     found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(node_image))
     found.setdefault("spec", {}).setdefault("images", {})
     return found
-
-
-def _discard(_: object) -> None:
-    return None
