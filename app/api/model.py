@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final, Self, TypeAlias
 
+import msgspec
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
+from app.kube.jsonvalues import UnreadableError
 from app.kube.objects import Metadata
 from app.kube.store import Change
 
@@ -93,12 +95,32 @@ class ObjectMeta(ApiModel):
         return next((owner for owner in self.owner_references if owner.controller), None)
 
 
+#: Maximum number of objects in a status. An API server stores half a million empty ones, which take up to a kilobyte of
+#: memory each; a status of real ones exceeds its size limit earlier.
+MAX_STATUS_OBJECTS: Final = 40_000
+
+
+class _WithStatus(msgspec.Struct):
+    status: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+_with_status: Final = msgspec.json.Decoder(_WithStatus).decode
+
+
 class KubeObject(ApiModel):
     """An object of one of our kinds in one version."""
 
     api_version: str = ""
     kind: str = ""
     metadata: ObjectMeta = Field(default_factory=ObjectMeta)
+
+    @classmethod
+    def read(cls, raw: bytes) -> Self:
+        """Return the object for a cache. Raises ValueError or ``msgspec.MsgspecError`` if it cannot be read, or if its
+        status, which no webhook checks, would take too much memory."""
+        if raw.count(b"{") > MAX_STATUS_OBJECTS and bytes(_with_status(raw).status).count(b"{") > MAX_STATUS_OBJECTS:
+            raise UnreadableError(f"status: has more than {MAX_STATUS_OBJECTS} objects")
+        return cls.model_validate_json(raw)
 
     @property
     def name(self) -> str:

@@ -118,7 +118,7 @@ class Watched(Generic[T]):
     def kind(cls, kind: KindDefinition, model: type[T], **indexes: IndexFunction[T]) -> Watched[T]:
         """Return the objects of one of our kinds, in its stored version, as ``model``."""
         scope = Scope.WATCHED if kind.namespaced else Scope.CLUSTER
-        decode = cast("Decode[T]", cast("Any", model).model_validate_json)
+        decode = cast("Decode[T]", cast("Any", model).read)
         return cls(f"{kind.kind}s", kind.resource(), decode, scope, indexes=indexes)
 
 
