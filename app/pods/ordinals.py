@@ -39,9 +39,14 @@ def reserve_problems(listed: Sequence[int | str]) -> Iterator[str]:
             continue
         if not _written_range(one):
             yield f"{where} is not a valid range: {one}"
-        elif (bounds := list(map(int, one.split("-"))))[0] <= bounds[1] < 2**31:
+        elif (bounds := [_number(end) for end in one.split("-")])[0] <= bounds[1] < 2**31:
             continue
         yield f"{where} is invalid: {one}, err = invalid range {one}"
+
+
+def _number(digits: str) -> int:
+    # int() rejects thousands of digits; no ordinal has more than ten.
+    return int(digits.lstrip("0")[:11] or "0")
 
 
 def reserved_intervals(listed: Iterable[int | str]) -> tuple[Interval, ...]:

@@ -35,6 +35,8 @@ def judged(found: str, expected: str) -> None:
     (stateful_set(reserveOrdinals=[1, "3"]), "1 th reserve ordinal is not a valid range: 3"),
     (stateful_set(reserveOrdinals=["5-3"]), "0 th reserve ordinal is invalid: 5-3"),
     (stateful_set(reserveOrdinals=["0-99999999999999999999"]), "0 th reserve ordinal is invalid"),
+    (stateful_set(reserveOrdinals=["0-" + 5000 * "9"]), "0 th reserve ordinal is invalid"),
+    (stateful_set(reserveOrdinals=[5000 * "0" + "1-2"]), ""),
     (stateful_set(reserveOrdinals=["3-5", 3, "٣-٥"]), "2 th reserve ordinal is not a valid range"),
     (stateful_set(scaleStrategy={}), ""),
     (stateful_set(updateStrategy=rolling(maxUnavailable="5")), "a valid percent string"),
