@@ -116,11 +116,18 @@ class KubeObject(ApiModel):
 
     @classmethod
     def read(cls, raw: bytes) -> Self:
-        """Return the object for a cache. Raises ValueError or ``msgspec.MsgspecError`` if it cannot be read, or if its
-        status, which no webhook checks, would take too much memory."""
+        """Return the object for a cache, without managedFields: they take many times their size in memory, and the API
+        server keeps them if an update lacks them.
+
+        Raises ValueError or ``msgspec.MsgspecError`` if it cannot be read, or if its status, which no webhook checks,
+        would take too much memory.
+        """
         if raw.count(b"{") > MAX_STATUS_OBJECTS and bytes(_with_status(raw).status).count(b"{") > MAX_STATUS_OBJECTS:
             raise UnreadableError(f"status: has more than {MAX_STATUS_OBJECTS} objects")
-        return cls.model_validate_json(raw)
+        found = cls.model_validate_json(raw)
+        found.metadata.unknown.pop("managedFields", None)
+        found.metadata.model_fields_set.discard("managedFields")
+        return found
 
     @property
     def name(self) -> str:

@@ -64,3 +64,15 @@ def test_a_status_of_too_many_objects_is_not_cached() -> None:
     assert CRONS.decode(cron(1, {"spec": [{}] * MAX_STATUS_OBJECTS})).metadata.name == "nightly"
     with pytest.raises(ValueError, match=f"status: has more than {MAX_STATUS_OBJECTS} objects"):
         CRONS.decode(cron(MAX_STATUS_OBJECTS + 1))
+
+
+@pytest.mark.behaviour("MGR-164")
+def test_managed_fields_are_not_cached() -> None:
+    def cron(**more: object) -> bytes:
+        return orjson.dumps(
+            {"metadata": {"name": "nightly", "resourceVersion": "1", **more}, "spec": {"schedule": "", "template": {}}}
+        )
+
+    found = CRONS.decode(cron(managedFields=[{"manager": "x", "fieldsV1": {"f:spec": {}}}]))
+    assert found == CRONS.decode(cron())
+    assert found.to_dict() == CRONS.decode(cron()).to_dict()
