@@ -95,7 +95,7 @@ def shared_statuses(
         POD_UNAVAILABLE_BUDGET.resource(),
         budgets.by_key,
         rng,
-        decode=PodUnavailableBudget.model_validate_json,
+        decode=PodUnavailableBudget.read,
         status_of=status_of,
     )
 

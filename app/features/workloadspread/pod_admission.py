@@ -54,7 +54,7 @@ def shared_statuses(client: Client, spreads: Store[WorkloadSpread], rng: Random)
         WORKLOAD_SPREAD.resource(),
         spreads.by_key,
         rng,
-        decode=WorkloadSpread.model_validate_json,
+        decode=WorkloadSpread.read,
         status_of=lambda spread: spread.status.to_dict() if spread.status is not None else {},
     )
 
