@@ -19,7 +19,7 @@ from app.features.podunavailablebudget.types import PodUnavailableBudget
 from app.features.statefulset.kind import STATEFUL_SET
 from app.framework.watched import Stores
 from app.kube.client import Client, PatchType
-from app.kube.errors import NotFound
+from app.kube.errors import NotFound, RequestInfo, TransportError
 from app.kube.objects import decode_pod
 from app.kube.resources import (
     CONFIGMAPS,
@@ -504,6 +504,33 @@ async def test_grants_are_released_when_done_or_expired(cluster: SmallCluster) -
     await cluster.clock.sleep(20)
     await cluster.numbers(2, 3, 1, 4)
     assert await cluster.events("NotDeleted") == ["Pod was expected by PUB default/shop to be deleted but it wasn't"]
+
+
+@pytest.mark.behaviour("PUB-54")
+@in_cluster
+async def test_a_deleted_pod_is_not_counted_again_while_the_cache_shows_it(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await cluster.budget(maxUnavailable=1)
+    await cluster.made(3)
+    await cluster.numbers(1, 3, 2, 3)
+    watch = cluster.sent.stream
+
+    def stalled(request: Request) -> Any:
+        if request.path.endswith("/pods"):
+            raise TransportError(RequestInfo("WATCH", request.path), "connection refused")
+        return watch(request)
+
+    monkeypatch.setattr(cluster.sent, "stream", stalled)
+    cluster.api.end_watches()
+    assert is_allowed(await cluster.replicas[0].delete(await cluster.get("web-0")))
+    await cluster.gone("web-0")
+    await cluster.clock.sleep(30)  # its entry is overdue: the Pod is looked up
+    assert "disruptedPods" not in await cluster.numbers(0, 2, 2, 3)
+    for number in range(2):
+        await cluster.user.patch(BUDGETS, "shop", {"metadata": {"labels": {"number": str(number)}}}, NAMESPACE)
+        await cluster.clock.sleep(2)
+        await cluster.numbers(0, 2, 2, 3)
 
 
 @pytest.mark.behaviour("PUB-56", "PUB-90")
