@@ -519,3 +519,18 @@ async def test_final_container_states_are_kept(one: Node, agent: Agent, forced: 
     await one.clock.sleep(60)
     assert (await one.status(RECREATE_REQUESTS, "again"))["containerRecreateStates"] == states
     assert len(one.runtime.stops) == 1
+
+
+@pytest.mark.behaviour("CRR-41")
+@on_node
+async def test_states_written_by_another_agent_are_kept(one: Node, agent: Agent) -> None:
+    """While an agent is replaced, the former one may still be stopping a container."""
+    pod = await one.pod({"name": "app"})
+    one.newest(pod["metadata"]["uid"], "app").stop_seconds = 10.0
+    await one.request(pod, "app")
+    await one.until(lambda: bool(one.runtime.stops))
+    states = [{"name": "app", "phase": "Succeeded"}]
+    body = {"status": {"containerRecreateStates": states}}
+    await one.client.patch(RECREATE_REQUESTS, "again", body, NAMESPACE, subresource="status")
+    await until_state(one, phase="Completed", app="Succeeded")
+    assert len(one.runtime.stops) == 1
