@@ -92,7 +92,7 @@ def _text(path: Path) -> str:
 
 def _places(path: Path, edit: Edit, trees: Mapping[Path, ast.Module]) -> Iterator[tuple[Path, ast.Module, Any]]:
     tree = trees[path] if path in trees else ast.parse(_text(path))
-    old, new = ast.parse(edit.old).body, ast.parse(edit.new).body
+    old, new = ast.parse(edit.old).body, ast.parse(edit.new or "pass").body
     expressions = all(len(code) == 1 and isinstance(code[0], ast.Expr) for code in (old, new))
     for scope in _scopes(tree, edit.within.split(".") if edit.within else []):
         for node in _nodes(scope):
