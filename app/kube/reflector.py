@@ -3,7 +3,7 @@
 It starts with a streaming list if the server supports that (one request returns the objects, a bookmark that marks
 their end, and then the changes), otherwise with a paged list. After a disconnect, the watch resumes where it stopped.
 The reflector relists, and removes deleted objects from the store, only if the server no longer has that version (410)
-or if an open watch was silent for too long.
+or if a watch was silent for too long.
 An object that cannot be decoded, or that an index function rejects, does not block others: it is counted, logged once
 by name, kept in its last known state, and read again when it changes or is relisted.
 """
@@ -261,9 +261,9 @@ class Reflector(Generic[T]):
         self._metrics.error(self.resource.kind, ReflectorError.LIST_FAILED if listing else ReflectorError.WATCH_FAILED)
         text = str(error) or f"{self._info}: no data for too long"
         logger.warning("%s: %s failed: %s", self.resource.kind, "list" if listing else "watch", text)
-        if isinstance(error, TimeoutError) and self._opened is not None:
-            # The connection is dead, or the server was restored from a backup: it then sends nothing, not even
-            # bookmarks, until it reaches the requested version.
+        if isinstance(error, TimeoutError) or isinstance(error.__cause__, TimeoutError):
+            # The connection is dead, or the server was restored from a backup: it then sends nothing, neither a status
+            # nor bookmarks, until it reaches the requested version.
             self._relist()
         if isinstance(error, DecodeError):
             # The first time, the connection may be at fault. The second time, only a new list helps: a paged one if the
