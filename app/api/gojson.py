@@ -260,6 +260,15 @@ def go_value(go_type: GoType, value: Any, path: str = "") -> Any:
         raise GoTypeError(f"{path}: nested too deep") from None
 
 
+def go_error(go_type: GoType, value: Any, path: str = "") -> str:
+    """Return why Go cannot unmarshal ``value`` into ``go_type``; "" if it can."""
+    try:
+        go_value(go_type, value, path)
+    except GoTypeError as error:
+        return str(error)
+    return ""
+
+
 def normalized(go_type: GoType, value: Any, path: str = "") -> Any:
     """Like :func:`go_value`, but keep unknown fields unchanged, after the known ones.
 

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from app.api import names
-from app.api.gojson import GoTypeError, go_value
+from app.api.gojson import go_error
 from app.api.gopod import POD_TEMPLATE
 from app.features.broadcastjob.kind import BROADCAST_JOB
 from app.features.broadcastjob.plan import (
@@ -128,7 +128,8 @@ class BroadcastJobReconciler(JobReconciler[BroadcastJob, _State]):
     async def reconcile(self, key: ObjectKey, job: BroadcastJob, state: _State) -> Result | None:
         if state.validated != job.metadata.generation:
             # Validating a large template takes long, and every change of a Pod leads here.
-            state.validated, state.invalid = job.metadata.generation, _problem_of(job)
+            state.validated = job.metadata.generation
+            state.invalid = go_error(POD_TEMPLATE, job.spec.template, "spec.template")
         if state.invalid:
             self.warn_once(job, state, INVALID_SPEC, state.invalid)
             return None
@@ -310,14 +311,6 @@ class BroadcastJobReconciler(JobReconciler[BroadcastJob, _State]):
             self.record_event(
                 job, "Normal", "JobComplete", f"Job {job.metadata.namespace}/{job.name} is completed, {counted}"
             )
-
-
-def _problem_of(job: BroadcastJob) -> str:
-    try:
-        go_value(POD_TEMPLATE, job.spec.template, "spec.template")
-    except GoTypeError as error:
-        return str(error)
-    return ""
 
 
 def _counts_of(pod: Pod) -> tuple[object, ...]:

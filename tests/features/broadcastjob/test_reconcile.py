@@ -123,13 +123,13 @@ RESTARTED = {"name": "main", "restartCount": 1, "image": "busybox", "imageID": "
 async def test_a_template_is_validated_once(there: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """This takes long for a large template, and every change of a Pod causes a reconcile."""
     validated: list[str] = []
-    truly = reconcile.go_value
+    truly = reconcile.go_error
 
     def noted(type_: Any, value: Any, path: str) -> Any:
         validated.append(path)
         return truly(type_, value, path)
 
-    monkeypatch.setattr(reconcile, "go_value", noted)
+    monkeypatch.setattr(reconcile, "go_error", noted)
     await nodes(there, 2)
     await job(there)
     await counts(there, active=2)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from app.api import names
-from app.api.gojson import GoTypeError, go_value
+from app.api.gojson import go_error
 from app.features.imagepull.kind import IMAGE_LIST_PULL_JOB, LIST_SPEC
 from app.features.imagepull.plan import lists as plan
 from app.features.imagepull.plan.jobs import BY_LIST, seconds_kept
@@ -72,7 +72,8 @@ class ImageListPullJobReconciler:
             return None
         state = self._states.get(key)
         if state is None or state.generation != (job.metadata.uid, job.metadata.generation):
-            state = self._states[key] = _State((job.metadata.uid, job.metadata.generation), _problem_of(job))
+            generation = job.metadata.uid, job.metadata.generation
+            state = self._states[key] = _State(generation, go_error(LIST_SPEC, job.spec.to_dict(), "spec"))
         if state.invalid:
             # Invalid spec stored while the webhook was off; the update that fixes it requeues the list.
             self._events.event(reference(LISTS, job), "Warning", INVALID_SPEC, state.invalid)
@@ -169,14 +170,6 @@ class ImageListPullJobReconciler:
         if gone:
             text = f"Delete {gone} ImagePullJob"
             self._events.event(reference(LISTS, job), "Normal", "Successful delete ImagePullJob", text)
-
-
-def _problem_of(job: ImageListPullJob) -> str:
-    try:
-        go_value(LIST_SPEC, job.spec.to_dict(), "spec")
-    except GoTypeError as error:
-        return str(error)
-    return ""
 
 
 def _difference(present: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:

@@ -81,7 +81,7 @@ async def test_images_and_template_may_change(there: World) -> None:
 async def test_a_list_and_its_jobs_are_compared_once(there: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """This takes long for large specs, and every change of a job causes a reconcile."""
     compared: list[str] = []
-    truly, valid = plan.is_up_to_date, reconcile.go_value
+    truly, valid = plan.is_up_to_date, reconcile.go_error
 
     def noted(child: ImagePullJob, template: Json) -> bool:
         compared.append(child.spec.image)
@@ -92,7 +92,7 @@ async def test_a_list_and_its_jobs_are_compared_once(there: World, monkeypatch: 
         return valid(type_, value, path)
 
     monkeypatch.setattr(plan, "is_up_to_date", noted)
-    monkeypatch.setattr(reconcile, "go_value", validated)
+    monkeypatch.setattr(reconcile, "go_error", validated)
     await there.nodes("n1")
     await there.list_job("a:1", "b:1", completionPolicy={"type": "Never"})
     await there.counts("several", LISTS, succeeded=2)
