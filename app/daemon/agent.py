@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,7 +30,7 @@ from app.daemon.prober import Prober
 from app.daemon.probes_and_hooks import Network, Stopper
 from app.daemon.recreator import BY_POD, Recreator, pods_of
 from app.kube.client import Client
-from app.kube.concurrency import first_error
+from app.kube.concurrency import task_group
 from app.kube.controller import Controller
 from app.kube.events import EventRecorder
 from app.kube.objects import Pod, decode_pod
@@ -169,21 +168,18 @@ class Agent:
 
     async def run(self) -> None:
         """Run until canceled. Raises ``StorageRestored``: the agent must be restarted then."""
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                for reflector in self._reflectors:
-                    tasks.create_task(reflector.run(), name=f"reflector {reflector.resource.kind}")
-                for recorder in self._recorders:
-                    tasks.create_task(recorder.run(), name="events")
-                tasks.create_task(self.puller.run(), name="image puller")
-                tasks.create_task(self.recreator.run(), name="recreator")
-                if self.prober is not None:
-                    tasks.create_task(self.prober.run(), name="prober")
-                if self.reporter is not None:
-                    tasks.create_task(self.reporter.run(), name="container meta")
-                tasks.create_task(self._warn_of_unknown_node(), name="unknown node")
-        except BaseExceptionGroup as failures:
-            raise first_error(failures) from None
+        async with task_group() as tasks:
+            for reflector in self._reflectors:
+                tasks.create_task(reflector.run(), name=f"reflector {reflector.resource.kind}")
+            for recorder in self._recorders:
+                tasks.create_task(recorder.run(), name="events")
+            tasks.create_task(self.puller.run(), name="image puller")
+            tasks.create_task(self.recreator.run(), name="recreator")
+            if self.prober is not None:
+                tasks.create_task(self.prober.run(), name="prober")
+            if self.reporter is not None:
+                tasks.create_task(self.reporter.run(), name="container meta")
+            tasks.create_task(self._warn_of_unknown_node(), name="unknown node")
 
     async def _warn_of_unknown_node(self) -> None:
         await self.node_images.wait_until_ready()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Generic, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
 
@@ -59,10 +60,19 @@ async def in_batches(
             return
 
 
-def first_error(failures: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return one of the errors in a group."""
+@asynccontextmanager
+async def task_group() -> AsyncIterator[asyncio.TaskGroup]:
+    """Open a TaskGroup. The first failure cancels the other tasks and is raised unwrapped."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            yield group
+    except BaseExceptionGroup as failures:
+        raise _first_error(failures) from None
+
+
+def _first_error(failures: BaseExceptionGroup[BaseException]) -> BaseException:
     found = failures.exceptions[0]
-    return first_error(found) if isinstance(found, BaseExceptionGroup) else found
+    return _first_error(found) if isinstance(found, BaseExceptionGroup) else found
 
 
 class KeyedLocks:

@@ -295,8 +295,8 @@ class Reflector(Generic[T]):
         if not version:
             raise DecodeError(self._info, "a list without resourceVersion: is this a Kubernetes API server?")
         if self._ends_when_restored and not is_at_least(version, self._reached):
-            restored = f"{self.resource.kind} are at version {version}, and were at {self._reached}"
-            raise StorageRestored(f"{restored}: the API server's data was restored from a backup")
+            back = f"{self.resource.kind}: resourceVersion went back from {self._reached} to {version}"
+            raise StorageRestored(f"{back}: the API server was restored from a backup")
         good = [obj for obj in objects if self._put(obj, unreadable)]
         self._unreadable.keep_only(unreadable)
         self.store.replace(good, keep=unreadable)

@@ -19,7 +19,7 @@ from app.framework.options import Enabled
 from app.framework.watched import Scope, Stores, Watched, agents_namespace, merged
 from app.kube.client import Client
 from app.kube.clock import Clock, SystemClock, TokenBucket
-from app.kube.concurrency import first_error
+from app.kube.concurrency import task_group
 from app.kube.config import load_config
 from app.kube.errors import KubeError
 from app.kube.reflector import Reflector, ReflectorMetrics
@@ -377,9 +377,6 @@ class Process:
 
 async def _all(coroutines: Iterable[Coroutine[Any, Any, None]]) -> None:
     """Run coroutines concurrently. The first failure cancels the others and is raised unwrapped."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            for coroutine in coroutines:
-                group.create_task(coroutine)
-    except BaseExceptionGroup as failures:
-        raise first_error(failures) from None
+    async with task_group() as group:
+        for coroutine in coroutines:
+            group.create_task(coroutine)

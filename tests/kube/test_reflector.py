@@ -231,7 +231,8 @@ async def test_a_process_that_remembers_its_writes_ends_when_versions_go_back(no
     if not ends:
         await setup.reads(b="12")
         return
-    with pytest.raises(StorageRestored, match=r"Pod are at version 4, and were at 10: .* restored from a backup"):
+    message = "Pod: resourceVersion went back from 10 to 4: the API server was restored from a backup"
+    with pytest.raises(StorageRestored, match=f"^{message}$"):
         await setup.reflector.run()
     assert setup.versions() == {"a": "9"}
 
