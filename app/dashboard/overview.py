@@ -124,6 +124,9 @@ def target_revision(stored: Mapping[str, Any]) -> str:
 
 K = TypeVar("K")
 
+#: Maximum number of revisions in a row. The labels are the Pods', so a tenant can write a different one on each.
+MAX_REVISIONS: Final = 10
+
 #: Labels with a Pod's revision: the second for Pods of ReplicaSets, the first for all others.
 _REVISION_LABELS: Final = ("controller-revision-hash", "pod-template-hash")
 
@@ -181,20 +184,27 @@ class PodTotals:
         return [Node(name=name, pods=PodCounts(**counts)) for name, counts in self._nodes.items()]
 
     def revisions(self, owner: Owner, target: str) -> list[Revision]:
-        """Return the revisions of a controller's Pods. ``target`` is the revision of new Pods, possibly with a
-        prefix."""
+        """Return the revisions of a controller's Pods: the target first, then by number of Pods; the last entry sums
+        those beyond MAX_REVISIONS. ``target`` is the revision of new Pods, possibly with a prefix."""
         counts = self._controlled.get(owner.index_key, Counter())
-        names = sorted({name for name, _ in counts})
+        pods = Counter[str]()
+        for (name, _), number in counts.items():
+            pods[name] += number
         found = [
             Revision(
                 name=name or "none",
-                pods=counts[name, True] + counts[name, False],
+                pods=number,
                 ready=counts[name, True],
                 target=bool(name) and bool(target) and (target == name or target.endswith(f"-{name}")),
             )
-            for name in names
+            for name, number in pods.items()
         ]
-        return sorted(found, key=lambda revision: not revision.target)
+        found.sort(key=lambda revision: (not revision.target, -revision.pods, revision.name))
+        shown, others = found[:MAX_REVISIONS], found[MAX_REVISIONS:]
+        if others:
+            sums = {"pods": sum(one.pods for one in others), "ready": sum(one.ready for one in others)}
+            shown.append(Revision(name=f"{len(others)} others", **sums))
+        return shown
 
 
 def _add(sums: dict[str, Counter[K]], key: str, what: K, step: int) -> None:

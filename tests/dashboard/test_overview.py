@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.dashboard.overview import PodTotals, state_of
+from app.dashboard.overview import MAX_REVISIONS, PodTotals, state_of
 from app.kube.objects import Pod
 from app.kube.store import Change
 from app.pods.predicates import Owner
@@ -76,3 +76,15 @@ def test_the_revision_of_new_pods_comes_first() -> None:
         totals.observe(Change(None, one))
     found = [(one.name, one.pods, one.ready, one.target) for one in totals.revisions(WEB, "web-b")]
     assert found == [("b", 2, 1, True), ("a", 2, 2, False)]
+
+
+def test_a_row_names_ten_revisions_and_sums_the_others() -> None:
+    totals = PodTotals()
+    for number in range(30):
+        totals.observe(Change(None, pod(revision=f"forged-{number:02}", ready=number % 2 == 0)))
+    totals.observe(Change(None, pod(revision="b", ready=False)))
+    for _ in range(2):
+        totals.observe(Change(None, pod(revision="a")))
+    found = totals.revisions(WEB, "web-b")
+    assert [(one.name, one.pods, one.ready) for one in found[:3]] == [("b", 1, 0), ("a", 2, 2), ("forged-00", 1, 1)]
+    assert [(one.name, one.pods, one.ready) for one in found[MAX_REVISIONS:]] == [("22 others", 22, 11)]
