@@ -6,8 +6,10 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -15,11 +17,15 @@ import yaml
 from typer.testing import CliRunner
 
 from app.cli.main import app
+from app.features.cloneset.kind import CLONE_SET
+from app.kube.resources import LEASES, PODS
 from app.manager.flags import parse_flags
 from app.manager.run import bind_all, main, single_process
 from app.manager.serving import bind
 from app.manager.settings import read_settings
+from app.sandbox.run import Options, sandbox, with_manager
 
+CLONESETS = CLONE_SET.resource()
 ROOT = Path(__file__).parent.parent.parent
 NOWHERE = ["--webhook-host=127.0.0.1", "--webhook-port=0", "--health-probe-addr=127.0.0.1:0", "--metrics-addr=0"]
 
@@ -145,6 +151,51 @@ def test_sigterm_during_startup_exits_with_0(tmp_path: Path) -> None:
     _, rest = process.communicate(timeout=120)
     assert process.returncode == 0, rest
     assert "Traceback" not in rest
+
+
+@pytest.mark.behaviour("MGR-22")
+async def test_a_single_process_reconciles_again_after_another_held_its_lease(tmp_path: Path) -> None:
+    flags = ("--enable-leader-election", "--leader-election-lease-duration=4s", "--leader-election-renew-deadline=3s")
+    options = Options(
+        tmp_path / "kubeconfig",
+        manager_flags=(*flags, "--leader-election-retry-period=500ms"),
+        log_file=tmp_path / "log",
+    )
+    async with sandbox(options) as running, with_manager(running):
+        client = running.client
+
+        async def pods() -> int:
+            return len((await client.list(PODS, "default")).items)
+
+        async def lost() -> bool:
+            return "no longer leading, still serving reviews" in options.log.read_text("utf-8")
+
+        await client.create(CLONESETS, cloneset("before"), "default")
+        await until(pods, 1)
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        taken = {"holderIdentity": "another", "acquireTime": now, "renewTime": now, "leaseDurationSeconds": 4}
+        await client.patch(LEASES, "kruise-manager", {"spec": taken}, "kruise-system")
+        await until(lost, True)
+        await client.create(CLONESETS, cloneset("after"), "default")
+        await client.patch(CLONESETS, "before", {"spec": {"replicas": 2}}, "default")
+        await until(pods, 3)
+        lease = await client.get(LEASES, "kruise-manager", "kruise-system")
+        assert lease["spec"]["holderIdentity"] != "another"
+
+
+def cloneset(name: str) -> dict[str, Any]:
+    template = {
+        "metadata": {"labels": {"app": name}},
+        "spec": {"containers": [{"name": "main", "image": "nginx:1.25"}]},
+    }
+    spec = {"replicas": 1, "selector": {"matchLabels": {"app": name}}, "template": template}
+    return {"apiVersion": CLONESETS.api_version, "kind": "CloneSet", "metadata": {"name": name}, "spec": spec}
+
+
+async def until(look: Callable[[], Awaitable[object]], wanted: object) -> None:
+    async with asyncio.timeout(120):
+        while await look() != wanted:
+            await asyncio.sleep(0.05)
 
 
 def test_help_is_printed_without_a_cluster(capsys: pytest.CaptureFixture[str]) -> None:
