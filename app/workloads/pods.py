@@ -112,7 +112,7 @@ def _is_update_complete(pod: Pod, settings: WorkloadSettings) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ObservedPods:
-    """The Pods a workload controls: ``active`` match its selector, ``foreign`` are active but no longer match,
+    """The Pods a workload controls: ``active`` match its selector, ``foreign`` no longer match and are released,
     ``inactive`` have ended or are being deleted. [MGR-61, CS-55]"""
 
     active: list[PodFacts]
@@ -121,11 +121,17 @@ class ObservedPods:
 
 
 def observed_pods(
-    pods: Iterable[Pod], known: dict[str, PodFacts], settings: WorkloadSettings, *, matches: Callable[[Pod], bool]
+    pods: Iterable[Pod],
+    known: dict[str, PodFacts],
+    settings: WorkloadSettings,
+    *,
+    matches: Callable[[Pod], bool],
+    releases_inactive: bool = False,
 ) -> tuple[ObservedPods, dict[str, PodFacts]]:
     """Classify cached ``pods``, reusing the facts in ``known`` (by UID). Return them and the facts for the next call.
 
-    ``matches`` returns whether the workload's selector matches a Pod.
+    ``matches`` returns whether the workload's selector matches a Pod. CloneSets release only active Pods; with
+    ``releases_inactive``, the others are released too. [AS-38, DS-20]
     """
     facts: dict[str, PodFacts] = {}
     observed = ObservedPods([], [], [])
@@ -133,11 +139,12 @@ def observed_pods(
         uid = pod.metadata.uid
         found = known.get(uid)
         if found is None or found.pod is not pod:
-            if not is_active(pod):
-                observed.inactive.append(pod)
-                continue
-            if not matches(pod):
+            active = is_active(pod)
+            if (active or releases_inactive) and not matches(pod):
                 observed.foreign.append(pod)
+                continue
+            if not active:
+                observed.inactive.append(pod)
                 continue
             found = pod_facts(pod, settings)
         facts[uid] = found

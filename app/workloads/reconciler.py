@@ -344,6 +344,7 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
             state.facts,
             resolved.settings,
             matches=lambda pod: resolved.selector.matches(pod.metadata.labels) and self.may_adopt(resolved, pod),
+            releases_inactive=self.adopts,
         )
         claims = [
             claim

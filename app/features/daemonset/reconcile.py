@@ -121,8 +121,8 @@ class DaemonSetReconciler(WorkloadReconciler[DaemonSet, DaemonSetState, Resolved
         state, resolved, revisions = snapshot.state, snapshot.resolved, snapshot.revisions
         found = [state.facts_of_node(resolved, node) for node in self._cluster_nodes.list()]
         state.nodes = {one.node.metadata.name: one for one in found}
-        inactive = [pod for pod in snapshot.observed.inactive if resolved.selector.matches(pod.metadata.labels)]
-        pods = state.facts_of_pods(resolved, [*(one.pod for one in snapshot.observed.active), *inactive])
+        active = [one.pod for one in snapshot.observed.active]
+        pods = state.facts_of_pods(resolved, [*active, *snapshot.observed.inactive])
         # Revisions with the same data are equivalent. [DS-54]
         new = {short_hash(one.name) for one in revisions.ordered if one.data == revisions.update.data}
         return observe(

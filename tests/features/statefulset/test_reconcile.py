@@ -283,6 +283,19 @@ async def test_orphans_are_adopted_and_unmatched_pods_released() -> None:
         assert body["metadata"]["ownerReferences"] == [{"$patch": "delete", "uid": UID}]
 
 
+@pytest.mark.behaviour("AS-38")
+@pytest.mark.parametrize("state", [{"phase": "Failed"}, {"deletionTimestamp": "2026-01-01T00:00:00Z"}])
+@virtual
+async def test_an_unmatched_pod_that_has_ended_or_is_being_deleted_is_released_too(state: Json) -> None:
+    shell = shown(a_set(replicas=1), a_pod(0, labels={"app": "other"}, ready=False, **state))
+    await shell.reconcile()
+    (body,) = shell.bodies("PATCH", "/pods/web-0")
+    assert body["metadata"]["ownerReferences"] == [{"$patch": "delete", "uid": UID}]
+    assert not [path for method, path in shell.writes if method == "DELETE"]
+    (status,) = shell.bodies("PATCH", "/status")
+    assert status["status"]["replicas"] == 0
+
+
 @pytest.mark.behaviour("AS-38", "PM-109")
 @virtual
 async def test_a_finished_orphan_is_adopted() -> None:
