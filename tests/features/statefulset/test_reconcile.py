@@ -10,6 +10,7 @@ import pytest
 
 from app.features.statefulset.defaults import ClaimGates, with_defaults
 from app.features.statefulset.plan.settings import Gates
+from app.kube.clock import rfc3339
 from app.kube.controller import Result
 from app.kube.errors import AlreadyExists, Forbidden, KubeError
 from app.kube.objects import decode_persistent_volume_claim, decode_pod
@@ -388,6 +389,24 @@ async def test_scaling_is_observed_before_an_update() -> None:
     await shell.reconcile()
     assert [made["metadata"]["name"] for made in shell.bodies("POST", "/pods")] == ["web-2"]
     assert not [path for method, path in shell.writes if method == "DELETE"]
+
+
+@pytest.mark.behaviour("PM-42")
+@virtual
+async def test_on_delete_does_not_shorten_the_grace_period_of_an_update() -> None:
+    found = a_set(replicas=1, updateStrategy={"type": "OnDelete"})
+    revision = await settled(shown(found))
+    shell = Shell()
+    begun = {"revision": revision, "updateTimestamp": rfc3339(shell.reconciler.clock.now())}
+    grace = {"revision": revision, "containerImages": {"main": "nginx:1"}, "graceSeconds": 30}
+    labels = {"controller-revision-hash": revision, "lifecycle.apps.kruise.io/state": "Updating"}
+    annotations = {
+        "apps.kruise.io/inplace-update-state": orjson.dumps(begun).decode(),
+        "apps.kruise.io/inplace-update-grace": orjson.dumps(grace).decode(),
+    }
+    shell.show(found, a_pod(0, labels=labels, ready=False, annotations=annotations))
+    assert await shell.reconcile() == Result(requeue_after=30)
+    assert not shell.bodies("PATCH", "/pods/")
 
 
 @pytest.mark.behaviour("AS-84")

@@ -149,6 +149,7 @@ def settings_of(spec: api.StatefulSetSpec, gates: Gates, *, repairs: bool = Fals
     reserved = reserved_intervals(spec.reserve_ordinals or ())
     policy = spec.persistent_volume_claim_retention_policy or api.ClaimRetentionPolicy()
     in_place, unordered, limit = rolling.in_place_update_strategy, rolling.unordered_update, spec.revision_history_limit
+    grace = max(0, in_place.grace_period_seconds) if in_place is not None else 0
     return Settings(
         slots=Slots.of(max(0, REPLICAS if spec.replicas is None else spec.replicas), start, reserved),
         ordered=spec.pod_management_policy != api.PARALLEL,
@@ -162,7 +163,8 @@ def settings_of(spec: api.StatefulSetSpec, gates: Gates, *, repairs: bool = Fals
         unordered=unordered is not None,
         priority=unordered.priority_strategy if unordered is not None else None,
         min_ready_seconds=max(0, rolling.min_ready_seconds or 0),
-        grace_seconds=max(0, in_place.grace_period_seconds) if in_place is not None else 0,
+        # With OnDelete it is unset: updates that have begun keep their grace period.
+        grace_seconds=None if spec.update_strategy.rolling_update is None else grace,
         history_limit=REVISION_HISTORY_LIMIT if limit is None else max(0, limit),
         lifecycle=Lifecycle.of(lifecycle),
         # An unknown value retains the claims in both cases. [AS-69]
