@@ -494,6 +494,19 @@ async def test_a_large_enough_claim_stays_and_one_that_grows_at_the_mount_is_rem
     ]
 
 
+@pytest.mark.behaviour("AS-108")
+@virtual
+async def test_a_claim_being_deleted_is_not_counted_until_it_is_replaced() -> None:
+    going = a_claim(1, storage="2Gi", capacity="2Gi", deletionTimestamp="2026-01-01T00:00:00Z")
+    shell = await grown(a_claim(0, storage="2Gi", capacity="2Gi"), going)
+    (status,) = shell.bodies("PATCH", "/status")
+    assert status["status"]["volumeClaims"] == [
+        {"volumeClaimName": "data", "compatibleReplicas": 1, "compatibleReadyReplicas": 1}
+    ]
+    gone = Change(decode_persistent_volume_claim(orjson.dumps(going)), None)
+    assert list(shell.reconciler.keys_for_claim(gone)) == [KEY]
+
+
 @pytest.mark.behaviour("PM-164", "AS-145")
 @pytest.mark.parametrize(("replicas", "annotation", "parallelism"), [(4, None, 2), (4, "3", 3), (3, None, None)])
 @virtual

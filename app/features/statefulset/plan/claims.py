@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeGuard
 
 from app.features.statefulset.plan.new_pods import pod_name
 from app.features.statefulset.plan.settings import Replica, Replicas, ResolvedSpec
@@ -167,11 +167,11 @@ def growths(resolved: ResolvedSpec, pod: Replica, claims: Claims) -> list[Growth
 
 def claim_counts(resolved: ResolvedSpec, replicas: Replicas, claims: Claims) -> list[dict[str, Any]]:
     """Return the status per claim template: the number of Pods whose claim requests enough storage, and the number of
-    those whose claim has the requested capacity. [AS-108]"""
+    those whose claim has the requested capacity. Claims being deleted do not count. [AS-108]"""
     counts = []
     for template in resolved.claim_templates:
         found = (claims(claim_name(template, pod.name)) for pod in replicas.wanted)
-        compatible = [claim for claim in found if claim is not None and is_compatible(template, claim)]
+        compatible = [claim for claim in found if _is_staying(claim) and is_compatible(template, claim)]
         counts.append(
             {
                 "volumeClaimName": claim_template_name(template),
@@ -183,10 +183,10 @@ def claim_counts(resolved: ResolvedSpec, replicas: Replicas, claims: Claims) -> 
 
 
 def uncounted_claims(resolved: ResolvedSpec, replicas: Replicas, claims: Claims) -> frozenset[str]:
-    """Return the names of claims that :func:`claim_counts` does not count yet, because they are not in the cache or
-    lack the capacity they request."""
+    """Return the names of claims that :func:`claim_counts` does not count yet, because they are not in the cache, are
+    being deleted, or lack the capacity they request."""
     wanted = {claim_name(template, pod.name) for template in resolved.claim_templates for pod in replicas.wanted}
-    return frozenset(name for name in wanted if (claim := claims(name)) is None or not is_grown(claim))
+    return frozenset(name for name in wanted if not _is_staying(claim := claims(name)) or not is_grown(claim))
 
 
 def _present(resolved: ResolvedSpec, pod: str, claims: Claims) -> Iterator[Pair]:
@@ -197,8 +197,11 @@ def _present(resolved: ResolvedSpec, pod: str, claims: Claims) -> Iterator[Pair]
 
 
 def _staying(resolved: ResolvedSpec, pod: Replica, claims: Claims) -> Iterator[Pair]:
-    present = _present(resolved, pod.name, claims)
-    return ((template, claim) for template, claim in present if claim.metadata.deletion_timestamp is None)
+    return ((template, claim) for template, claim in _present(resolved, pod.name, claims) if _is_staying(claim))
+
+
+def _is_staying(claim: PersistentVolumeClaim | None) -> TypeGuard[PersistentVolumeClaim]:
+    return claim is not None and claim.metadata.deletion_timestamp is None
 
 
 # Storage classes that allow volume expansion. [AS-31]
