@@ -95,7 +95,9 @@ def spec_errors(spec: Mapping[str, Any], former: Mapping[str, Any] | None, facts
     errors += selector_errors(spec, "statefulset")
     errors += _template_metadata_errors(spec)
     errors += template_errors(spec, "statefulset")
-    errors += _stricter_errors(spec)
+    # Objects that OpenKruise admitted stay editable.
+    stored = set(map(str, _stricter_errors(former or {})))
+    errors += (error for error in _stricter_errors(spec) if str(error) not in stored)
     if former is None or former.get("volumeClaimTemplates") != spec.get("volumeClaimTemplates"):
         errors += claims_without_spec(spec)
     if former is not None:

@@ -46,6 +46,14 @@ def test_invalid_specs_are_refused(obj: dict[str, Any], message: str) -> None:
     judged(refusal(obj), message)
 
 
+@pytest.mark.behaviour("AS-143")
+@pytest.mark.parametrize("fields", [{"ordinals": {"start": -1}}, {"volumeClaimUpdateStrategy": {"type": "Sometimes"}}])
+def test_a_stored_object_with_values_that_openkruise_admits_stays_editable(fields: Json) -> None:
+    old = stateful_set(**fields)
+    assert refusal(stateful_set(**fields, replicas=4), old) == ""
+    assert refusal(stateful_set(ordinals={"start": -2}), old)
+
+
 BAD_LABEL = (
     "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and "
     "end with an alphanumeric character"
