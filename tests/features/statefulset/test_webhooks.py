@@ -41,6 +41,7 @@ def judged(found: str, expected: str) -> None:
     (stateful_set(scaleStrategy={}), ""),
     (stateful_set(updateStrategy=rolling(maxUnavailable="5")), "a valid percent string"),
     (stateful_set(updateStrategy=rolling(maxUnavailable="0%")), "should not be less than 1"),
+    (stateful_set(updateStrategy=rolling(maxUnavailable="")), "a valid percent string"),
 ])  # fmt: skip
 def test_invalid_specs_are_refused(obj: dict[str, Any], message: str) -> None:
     judged(refusal(obj), message)
