@@ -144,11 +144,12 @@ def _pre_download(annotations: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _int_or_text(text: Any) -> int | str | None:
-    number = _int32(text)
+    number = int32(text)
     return number if number is not None else (text or None) if isinstance(text, str) else None
 
 
-def _int32(text: Any) -> int | None:
+def int32(text: Any) -> int | None:
+    """Return the number that the text represents, or None if it is none or has more than 32 bits."""
     # A value that is not a number (such as a percentage) stays in its annotation, where the controller reads it.
     number = int(text) if isinstance(text, str) and _digits(text) else None
     return number if number is not None and -_INT32_MAX <= number <= _INT32_MAX else None
@@ -156,8 +157,8 @@ def _int32(text: Any) -> int | None:
 
 _PRE_DOWNLOAD: Final[Mapping[str, tuple[str, Callable[[Any], int | str | None]]]] = {
     "imagePreDownloadParallelism": (names.PRE_DOWNLOAD_PARALLELISM, _int_or_text),
-    "imagePreDownloadTimeoutSeconds": (names.PRE_DOWNLOAD_TIMEOUT_SECONDS, _int32),
-    "imagePreDownloadMinUpdatedReadyPods": (names.PRE_DOWNLOAD_MIN_UPDATED_READY_PODS, _int32),
+    "imagePreDownloadTimeoutSeconds": (names.PRE_DOWNLOAD_TIMEOUT_SECONDS, int32),
+    "imagePreDownloadMinUpdatedReadyPods": (names.PRE_DOWNLOAD_MIN_UPDATED_READY_PODS, int32),
 }
 
 

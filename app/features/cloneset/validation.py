@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ from app.api.fields import (
     priority_error,
     scatter_error,
 )
-from app.features.cloneset.kind import ROLLING_FIELDS
+from app.features.cloneset.kind import ROLLING_FIELDS, int32
 from app.features.cloneset.types import NO_DEADLINE
 from app.kube.fielderrors import FieldError, GoLiteral, Path, forbidden, go_string_slice, invalid, quote, required
 from app.kube.patches import same
@@ -230,7 +229,7 @@ def _pre_download_errors(in_place: Mapping[str, Any], path: Path) -> list[FieldE
     at = path.child("inPlaceUpdateStrategy")
     parallelism = in_place.get("imagePreDownloadParallelism")
     errors = []
-    if isinstance(parallelism, str) and not re.fullmatch(r"\+?[0-9]{1,9}", parallelism):
+    if isinstance(parallelism, str) and ((number := int32(parallelism)) is None or number < 0):
         errors.append(invalid(at.child("imagePreDownloadParallelism"), parallelism, "must be a non-negative number"))
     for name in ("Parallelism", "TimeoutSeconds", "MinUpdatedReadyPods"):
         value = in_place.get(f"imagePreDownload{name}")

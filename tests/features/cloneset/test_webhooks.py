@@ -216,6 +216,9 @@ def test_the_progress_deadline_exceeds_min_ready_seconds(deadline: int, ready: i
 
 @pytest.mark.parametrize(("in_place", "message"), [
     ({"imagePreDownloadParallelism": "8"}, ""),
+    ({"imagePreDownloadParallelism": "2147483647"}, ""),
+    ({"imagePreDownloadParallelism": "2147483648"},
+     'imagePreDownloadParallelism: Invalid value: "2147483648": must be a non-negative number'),
     ({"imagePreDownloadTimeoutSeconds": 5}, ""),
     ({"imagePreDownloadParallelism": "50%"},
      'imagePreDownloadParallelism: Invalid value: "50%": must be a non-negative number'),
