@@ -281,7 +281,7 @@ class ResolvedSpec(Generic[Settings]):
         return (self.spec.get("selector") or {}).get("matchLabels") or {}
 
 
-_percent = re.compile(r"([+-]?[0-9]{1,18}(?:\.[0-9]{1,18})?)%", re.ASCII).fullmatch
+_percent = re.compile(r"([+-]?(?=\.?[0-9])[0-9]{0,18}(?:\.[0-9]{0,18})?)%", re.ASCII).fullmatch
 
 
 def share(value: int | str, total: int, *, round_up: bool) -> int | None:

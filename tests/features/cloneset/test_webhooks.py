@@ -145,7 +145,7 @@ def test_both_versions_refuse_invalid_specs(version: str, spec: Json, message: s
 @pytest.mark.parametrize(("fields", "message"), [
     ({"partition": -1}, f"AT.partition: Invalid value: -1: {NEGATIVE}"),
     ({"partition": "5"}, f'AT.partition: Invalid value: "5": {not_scaled("partition")}'),
-    ({"partition": "33.3%"}, ""),
+    ({"partition": "33.3%", "maxSurge": ".5%", "maxUnavailable": "5.%"}, ""),
     ({"partition": "150%", "maxUnavailable": "120%"}, ""),
     ({"partition": "-1%"}, f'AT.partition: Invalid value: "-1%": {NEGATIVE}'),
     ({"maxUnavailable": "x"},

@@ -167,7 +167,7 @@ def test_percentages_may_have_decimals_everywhere() -> None:
     """OpenKruise reads 12.5% as 0 at run time (W56)."""
     settings = Settings(
         replicas=10,
-        rolling_update=RollingUpdate(max_unavailable="12.5%", max_surge="0.1%"),
+        rolling_update=RollingUpdate(max_unavailable="12.5%", max_surge=".1%"),
         scale_max_unavailable="12.5%",
     )
     found = limits(settings)
