@@ -181,7 +181,7 @@ def is_held(kind: str, template: Mapping[str, Any]) -> bool:
 
 def patch_text(subset: Subset) -> str:
     """Return the patch of a subset as stored in the annotation. [UD-28]"""
-    return dumps_go(subset.patch, sort_keys=True) if subset.patch else ""
+    return dumps_go(subset.patch, sort_keys=True) if subset.patch is not None else ""
 
 
 def generated_name(kind: str, united: str, subset: str) -> str:
@@ -199,7 +199,7 @@ def needs_update(kind: str, workload: SubsetWorkload, wanted: Wanted) -> bool:
         metadata.labels.get(names.UNITED_REVISION_HASH) != wanted.revision
         or workload.replicas != wanted.replicas
         or metadata.annotations.get(names.SUBSET_PATCH, "") != wanted.patch
-        or (kind != DEPLOYMENT and _has_partition(kind, workload) and partition_of(kind, workload) != wanted.partition)
+        or (kind != DEPLOYMENT and _has_partition(workload) and partition_of(kind, workload) != wanted.partition)
         or (kind in _MAX_UNAVAILABLE and _differs_in_unavailable(kind, workload, wanted))
     )
 
@@ -215,9 +215,9 @@ def partition_of(kind: str, workload: SubsetWorkload) -> int:
     return scaled(share, workload.replicas, True) if isinstance(share, str) else 0
 
 
-def _has_partition(kind: str, workload: SubsetWorkload) -> bool:
-    """Return whether the workload has a partition. A StatefulSet with OnDelete has none. [UD-30]"""
-    return kind == CLONE_SET or (workload.spec.update_strategy or {}).get("type") != ON_DELETE
+def _has_partition(workload: SubsetWorkload) -> bool:
+    """Return whether the workload has a partition. With OnDelete it has none. [UD-30]"""
+    return (workload.spec.update_strategy or {}).get("type") != ON_DELETE
 
 
 def _differs_in_unavailable(kind: str, workload: SubsetWorkload, wanted: Wanted) -> bool:

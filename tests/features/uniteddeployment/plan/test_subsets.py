@@ -132,6 +132,21 @@ def test_a_workload_is_updated_only_if_it_differs(change: Json, differs: bool) -
     assert needs_update("cloneSetTemplate", found, wanted(Subset(name="a"))) is differs
 
 
+@pytest.mark.behaviour("UD-30", "UD-48")
+@pytest.mark.parametrize("kind", ["cloneSetTemplate", "statefulSetTemplate", "advancedStatefulSetTemplate"])
+def test_a_partition_without_effect_is_not_written_again(kind: str) -> None:
+    template = {**TEMPLATE, "spec": {**TEMPLATE["spec"], "updateStrategy": {"type": "OnDelete"}}}
+    made = built(kind, template)
+    stored = {"metadata": {"labels": made.labels, "annotations": made.annotations}, "spec": made.spec}
+    assert not needs_update(kind, decode_subset_workload(orjson.dumps(stored)), wanted(Subset(name="a"), template))
+
+
+@pytest.mark.behaviour("UD-28")
+@pytest.mark.parametrize(("patch", "noted"), [({}, "{}"), (None, "")])
+def test_an_empty_patch_is_noted_as_openkruise_does(patch: Json | None, noted: str) -> None:
+    assert built(patch=patch).annotations["apps.kruise.io/subset-patch"] == noted
+
+
 def condition(status: str, age: float) -> Json:
     return {"type": "Schedulable", "status": status, "lastTransitionTime": rfc3339(NOW - timedelta(seconds=age))}
 
