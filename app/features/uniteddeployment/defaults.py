@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from app.api import names
 from app.api.core.defaults import completed_template, default_claim_template
-from app.api.gojson import normalized
-from app.api.gopod import POD_TEMPLATE
+from app.api.gojson import list_of, normalized
+from app.api.gopod import CLAIM, POD_TEMPLATE
 from app.features.uniteddeployment.types import (
     ADVANCED_STATEFUL_SET,
     CLONE_SET,
@@ -83,11 +83,16 @@ def as_printed(obj: dict[str, Any]) -> dict[str, Any]:
             continue
         for field in _ALWAYS_PRINTED[name]:
             _filled(workload, field)
+        if name == STATEFUL_SET and workload.get("serviceName") is None:
+            workload["serviceName"] = ""
         scale = object_at(workload, "scaleStrategy")
         if scale is not None and str(obj.get("apiVersion")).endswith(f"/{names.V1BETA1}"):
             scale.setdefault("enablePVCReuse", False)
+        at = f"spec.template.{name}.spec"
         if isinstance(workload.get("template"), dict):
-            workload["template"] = normalized(POD_TEMPLATE, workload["template"], f"spec.template.{name}.spec.template")
+            workload["template"] = normalized(POD_TEMPLATE, workload["template"], f"{at}.template")
+        if isinstance(claims := workload.get("volumeClaimTemplates"), list):
+            workload["volumeClaimTemplates"] = normalized(list_of(CLAIM), claims, f"{at}.volumeClaimTemplates")
     return obj
 
 

@@ -7,8 +7,10 @@ from typing import Any, Final
 
 from app.api.core.pods import node_selector_term_errors, toleration_errors, unknown_fields
 from app.api.fields import NodeSelectorTerm
+from app.api.gojson import GoTypeError
 from app.api.gopod import POD, POD_TEMPLATE
 from app.features.statefulset.types import DELETE, ORDERED_READY, PARALLEL, RETAIN
+from app.features.uniteddeployment.defaults import as_printed
 from app.features.uniteddeployment.plan.subsets import ON_DELETE, ROLLING_UPDATE, STATEFUL
 from app.features.uniteddeployment.types import (
     ADAPTIVE,
@@ -419,11 +421,15 @@ def _immutable_template_errors(new: UnitedDeploymentSpec, old: UnitedDeploymentS
     mutable = _MUTABLE[now[0]]
 
     def kept(workload: Mapping[str, Any]) -> dict[str, Any]:
-        body = workload.get("spec") or {}
-        return {key: value for key, value in body.items() if key not in mutable and value not in (None, {}, [])}
+        body = {key: value for key, value in (workload.get("spec") or {}).items() if key not in mutable}
+        as_printed({"spec": {"template": {now[0]: {"spec": body}}}})
+        return {key: value for key, value in body.items() if key not in mutable and value not in (None, {}, [], "")}
 
-    if same(kept(now[1]), kept(then[1])):
-        return []
+    try:
+        if same(kept(now[1]), kept(then[1])):
+            return []
+    except GoTypeError:
+        return []  # the stored object cannot be read; an update may fix it
     fields = ", ".join(f"'{field}'" for field in mutable[:-1])
     at = TEMPLATE.child(now[0], "spec")
     return [forbidden(at, f"updates to the spec for fields other than {fields} are forbidden.")]

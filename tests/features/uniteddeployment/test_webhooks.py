@@ -173,6 +173,22 @@ def test_fields_that_subsets_cannot_change_are_immutable() -> None:
     assert write(changed, stored).message == ""
 
 
+@pytest.mark.behaviour("UD-5", "UD-17")
+def test_writing_a_manifest_again_changes_nothing() -> None:
+    manifest = united(kind="statefulSetTemplate")
+    claims = [{"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"]}}]
+    manifest["spec"]["template"]["statefulSetTemplate"]["spec"]["volumeClaimTemplates"] = claims
+    stored = write(json_copy(manifest)).obj
+    assert stored is not None
+    spec = stored["spec"]["template"]["statefulSetTemplate"]["spec"]
+    assert spec["serviceName"] == ""
+    (claim,) = spec["volumeClaimTemplates"]
+    assert (claim["metadata"]["creationTimestamp"], claim["status"]) == (None, {"phase": "Pending"})
+    again = write(json_copy(manifest), stored)
+    assert again.message == ""
+    assert again.obj == stored
+
+
 @pytest.mark.behaviour("UD-16")
 def test_an_empty_field_of_a_toleration_is_no_change() -> None:
     stored = write(united({"name": "a", "tolerations": [{"operator": "Exists"}]})).obj

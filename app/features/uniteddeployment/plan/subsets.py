@@ -16,6 +16,7 @@ from app.features.uniteddeployment.types import (
     ADVANCED_STATEFUL_SET,
     CLONE_SET,
     DEPLOYMENT,
+    NATIVE_FIELDS,
     STATEFUL_SET,
     TEMPLATES,
     Subset,
@@ -403,10 +404,13 @@ def content_of(united: UnitedDeployment) -> Content:
         given = whole.get(name)
         if isinstance(given, dict):
             given["metadata"] = {"creationTimestamp": None, **(given.get("metadata") or {})}
-            pod = (given.get("spec") or {}).get("template")
+            spec = given.get("spec") or {}
+            if name in NATIVE_FIELDS:
+                spec.setdefault("selector", None)  # the API server drops it from the stored object
+            pod = spec.get("template")
             if isinstance(pod, dict):
                 pod["metadata"] = {"creationTimestamp": None, **(pod.get("metadata") or {})}
-            scale = (given.get("spec") or {}).get("scaleStrategy")
+            scale = spec.get("scaleStrategy")
             if isinstance(scale, dict) and scale.get("enablePVCReuse") is False:
                 del scale["enablePVCReuse"]
     data = dumps_go({"spec": {"template": {**whole, "$patch": "replace"}}}, sort_keys=True).encode()

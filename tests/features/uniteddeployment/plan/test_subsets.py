@@ -61,6 +61,28 @@ def test_the_revision_hash_matches_the_recording() -> None:
     assert content.labels == {"app": "ud"}
 
 
+@pytest.mark.behaviour("UD-42")
+@pytest.mark.parametrize(
+    ("kind", "left_out"),
+    [
+        ("statefulSetTemplate", {"selector": None, "serviceName": "", "updateStrategy": {}}),
+        ("deploymentTemplate", {"selector": None, "strategy": {}}),
+    ],
+)
+def test_a_revision_has_the_fields_that_go_always_marshals(kind: str, left_out: Json) -> None:
+    claim = {"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"]}}
+    spec = {"volumeClaimTemplates": [claim]} if kind == "statefulSetTemplate" else {}
+    template = {**TEMPLATE, "spec": {**TEMPLATE["spec"], **spec}}
+    given = {"metadata": {"name": "web"}, "spec": {"selector": SELECTOR, "template": {kind: template}}}
+    found = json.loads(content_of(UnitedDeployment.model_validate(given)).data)["spec"]["template"][kind]["spec"]
+    assert {field: found.pop(field) for field in left_out} == left_out
+    for one in found.pop("volumeClaimTemplates", ()):
+        assert one["metadata"] == {"creationTimestamp": None, "name": "data"}
+        assert one["spec"] == {**claim["spec"], "resources": {}}
+        assert one["status"] == {}
+    assert found.keys() == {"template"}
+
+
 @pytest.mark.behaviour("UD-28", "UD-29", "UD-30", "UD-31")
 def test_a_workload_has_the_node_term_tolerations_and_patch_of_its_subset() -> None:
     term = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
