@@ -183,6 +183,8 @@ def test_a_toleration_replaces_the_one_it_covers() -> None:
     assert [one.get("key") for one in found].count(f"{K8S}not-ready") == 1
     assert not any("tolerationSeconds" in one for one in found)
     assert len(found) == 7
+    found = daemon_tolerations({"tolerations": [mine, {**mine, "tolerationSeconds": 9}]})
+    assert not any("tolerationSeconds" in one for one in found)
 
 
 @pytest.mark.behaviour("DS-19")

@@ -14,7 +14,7 @@ from tests.kube.fakes import virtual
 @in_cluster
 @pytest.mark.behaviour("DS-24", "DS-34", "DS-35", "DS-17", "DS-66", "DS-69", "DS-53", "PM-94")
 async def test_every_node_gets_a_pod(cluster: SmallCluster) -> None:
-    await cluster.apply(annotations={"deprecated.daemonset.template.generation": "5"})
+    await cluster.apply(annotations={"deprecated.daemonset.template.generation": "+05"})
     status = await cluster.all_updated()
     pods = await cluster.pods()
     assert sorted(pod["spec"]["nodeName"] for pod in pods) == ["node1", "node2", "node3"]
