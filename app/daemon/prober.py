@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from random import Random
@@ -142,10 +141,9 @@ class Prober:
         self._began = client.clock.monotonic()
         self._workers: dict[Key, _Worker] = {}
         self._containers = Containers(runtime, client)
-        #: Semaphores by namespace; each is dropped with the last probe that uses it.
+        #: Semaphores and rates by namespace; each is dropped with the last probe that uses it.
         self._made: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
-        #: Namespaces with more probes per second than allowed, and by how much: their periods are longer.
-        self._excess: dict[str, float] = {}
+        self._rates: WeakValueDictionary[str, TokenBucket] = WeakValueDictionary()
         self._written = ResourceVersionExpectations(client.clock)
         self._writes = TokenBucket(client.clock, qps=_WRITES_PER_SECOND, burst=_WRITES_BURST)
         #: Time of the next write.
@@ -210,10 +208,6 @@ class Prober:
 
     def _update(self, wanted: dict[Key, Wanted]) -> None:
         """Start, update and stop probes. [KD-60]"""
-        rates: defaultdict[str, float] = defaultdict(float)
-        for key, want in wanted.items():
-            rates[key.namespace] += 1 / want.period
-        self._excess = {one: rate / PER_SECOND for one, rate in rates.items() if rate > PER_SECOND}
         for key in self._workers.keys() - wanted.keys():
             task = self._workers.pop(key).task
             if task is not None:
@@ -245,24 +239,25 @@ class Prober:
     # ---- one probe
 
     async def _work(self, key: Key, worker: _Worker) -> None:
-        period, excess = worker.want.period, self._excess.get(key.namespace, 0.0)
-        if excess or self._clock.monotonic() - self._began < period:
+        period = worker.want.period
+        rate = self._rates.setdefault(key.namespace, TokenBucket(self._clock, qps=PER_SECOND, burst=1))
+        if self._clock.monotonic() - self._began < period:
             # Spread the probes of a node over the first period to avoid a load spike. [KD-62]
-            await self._clock.sleep(self._rng.random() * period * (excess or 1.0))
+            await self._clock.sleep(self._rng.random() * period)
         due = self._clock.monotonic()
         while True:
             try:
-                await self._once(key, worker)
+                await self._once(key, worker, rate)
             except (CriError, ProbeError) as error:
                 logger.info("probe %s of Pod %s/%s could not be run: %s", key.probe, key.namespace, key.pod, error)
             except Exception:  # one probe must not stop the others
                 logger.exception("probe %s of Pod %s/%s failed unexpectedly", key.probe, key.namespace, key.pod)
             # A slow probe delays the next one; missed probes are skipped.
             now = self._clock.monotonic()
-            due = max(due + period * self._excess.get(key.namespace, 1.0), now)
+            due = max(due + period, now)
             await self._clock.sleep(due - now)
 
-    async def _once(self, key: Key, worker: _Worker) -> None:
+    async def _once(self, key: Key, worker: _Worker, rate: TokenBucket) -> None:
         pod = self._cached(key)
         version = pod.metadata.resource_version if pod is not None else ""
         container = await self._containers.newest(key.uid, key.container, version)
@@ -275,6 +270,7 @@ class Prober:
             return
         try:
             async with self._made.setdefault(key.namespace, asyncio.Semaphore(AT_ONCE)):
+                await rate.take()
                 pod = self._cached(key)  # its address may have changed [KD-91]
                 address = pod.status.pod_ip if pod is not None and pod.status.pod_ip else want.ip
                 outcome = await self._probe(want, container.id, address)

@@ -38,6 +38,15 @@ def test_a_security_context_that_no_pod_may_have_is_refused() -> None:
 
 
 @pytest.mark.behaviour("EJ-1")
+def test_forbidden_fields_are_refused_even_if_they_are_empty() -> None:
+    given: Json = {"ports": [], "livenessProbe": {}, "readinessProbe": {}, "startupProbe": {}, "lifecycle": {}}
+    for field, value in given.items():
+        assert f"{AT}.{field}: Forbidden" in refusal(**{field: value})
+        assert refusal(**{field: None}) == ""
+    assert refusal(resources={}) == ""
+
+
+@pytest.mark.behaviour("EJ-1")
 def test_forbidden_fields_are_reported_in_the_order_of_a_container() -> None:
     refused = refusal(lifecycle={"preStop": {"exec": {"command": ["ls"]}}}, resources={"limits": {"cpu": "1"}})
     assert refused.index(f"{AT}.resources: Forbidden") < refused.index(f"{AT}.lifecycle: Forbidden")
