@@ -21,6 +21,7 @@ from app.kube.events import EventRecorder, reference
 from app.kube.fielderrors import shortened
 from app.kube.objects import Object, PersistentVolumeClaim, Pod, decode_metadata, decode_pod
 from app.kube.resources import PERSISTENTVOLUMECLAIMS, PODS
+from app.kube.selectors import Selector
 from app.pods.admission import UNTRACKED
 from app.pods.claims import pod_reference
 from app.pods.disruption_budget import Disruption, DisruptionBudget, NoBudget
@@ -124,15 +125,19 @@ class Writer:
 
     # ---- creating
 
-    async def create_pods(self, workload: KubeObject, wanted: Sequence[NewPod]) -> tuple[int, dict[str, KubeError]]:
+    async def create_pods(
+        self, workload: KubeObject, wanted: Sequence[NewPod], selector: Selector
+    ) -> tuple[int, dict[str, KubeError]]:
         """Create Pods in batches of 1, 2, 4 … until one fails. Return how many were created and the errors by Pod name.
-        [CS-101]"""
+        ``selector`` is the workload's. [CS-101]"""
         uid, made = workload.metadata.uid, 0
         failures: dict[str, KubeError] = {}
         for pod in wanted:
             self.expectations.expect_creation(uid, pod.name)
         for batch in batches(wanted):
-            outcomes = await concurrently((self._create(workload, pod) for pod in batch), MAX_CONCURRENT_CREATIONS)
+            outcomes = await concurrently(
+                (self._create(workload, pod, selector) for pod in batch), MAX_CONCURRENT_CREATIONS
+            )
             for pod, failure in zip(batch, outcomes, strict=True):
                 if failure is None:
                     made += 1
@@ -144,14 +149,18 @@ class Writer:
             self.expectations.creation_observed(uid, pod.name)
         return made, failures
 
-    async def _create(self, workload: KubeObject, pod: NewPod) -> KubeError | None:
+    async def _create(self, workload: KubeObject, pod: NewPod, selector: Selector) -> KubeError | None:
         metadata = workload.metadata
         try:
             await self.create_claims(workload, pod)
             body = pod.body(self.clock.now())
             by = "" if pod.managed_fields else UNTRACKED
             try:
-                await self._client.create(PODS, body, metadata.namespace, field_manager=by, decode=decode_metadata)
+                _check_selected(selector, body["metadata"]["labels"])
+                made = await self._client.create(
+                    PODS, body, metadata.namespace, field_manager=by, decode=decode_metadata
+                )
+                _check_selected(selector, made.metadata.labels)  # admission may have changed them
             except KubeError as error:
                 if not await self._was_created(workload, pod.name, error):
                     if self.is_failed_creation(error):
@@ -430,6 +439,13 @@ class Writer:
             if pod.metadata.uid != uid:
                 raise PodGoneError(pod.metadata.name)
         raise AssertionError("unreachable")
+
+
+def _check_selected(selector: Selector, labels: Mapping[str, str]) -> None:
+    """Raise KubeError if the selector does not match a new Pod. The workload would release and replace it, without
+    end."""
+    if not selector.matches(labels):
+        raise KubeError("`selector` does not match the labels of new Pods")
 
 
 def _became_ready(chosen: Pod, found: Pod) -> bool:

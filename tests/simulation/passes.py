@@ -23,6 +23,7 @@ from app.kube.controller import Result
 from app.kube.errors import KubeError
 from app.kube.objects import PersistentVolumeClaim, Pod
 from app.kube.resources import ObjectKey
+from app.kube.selectors import Selector
 from app.workloads.pods import NewPod
 from app.workloads.reconciler import WorkloadReconciler
 from app.workloads.settings import OWNER
@@ -95,10 +96,12 @@ def observed() -> Iterator[None]:
         with _pass(self, self.clock, metadata, caches.pods.by_index(OWNER, owned), claims):
             return await reconcile(self, key)
 
-    async def created(self: Writer, workload: KubeObject, wanted: Sequence[NewPod]) -> tuple[int, dict[str, KubeError]]:
+    async def created(
+        self: Writer, workload: KubeObject, wanted: Sequence[NewPod], selector: Selector
+    ) -> tuple[int, dict[str, KubeError]]:
         if (known := _NOW.get()) is not None:
             known.wanted.update(one.name for one in wanted)
-        return await create(self, workload, wanted)
+        return await create(self, workload, wanted, selector)
 
     async def carried_out(self: Roller, one: SetReconcile) -> float:
         pods = [judged.pod for judged in one.pod_counts.all()]

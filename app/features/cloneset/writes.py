@@ -133,7 +133,9 @@ class Scaler:
             return Outcome(message=f"ControllerRevision {name} contains no usable Pod template")
         claims = {id_: {claim.metadata.name for claim in owned.claims_of(id_)} for id_ in ids}
         new = {id_: maker.new_pod(id_, claims[id_]) for maker, id_ in pairs if maker is not None}
-        made, refused = await self._writer.create_pods(snapshot.workload, list(new.values()))
+        made, refused = await self._writer.create_pods(
+            snapshot.workload, list(new.values()), snapshot.resolved.selector
+        )
         failures = {id_: refused[pod.name] for id_, pod in new.items() if pod.name in refused}
         state.failed_ids.difference_update(ids)
         state.failed_ids.update(failures)

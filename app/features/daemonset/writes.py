@@ -150,7 +150,7 @@ class Scaler:
         for node in nodes:
             names[self._free_name(maker.name_base, snapshot.owner.namespace, names)] = node
         wanted = [maker.new_pod(name, node) for name, node in names.items()]
-        made, refused = await self._writer.create_pods(snapshot.workload, wanted)
+        made, refused = await self._writer.create_pods(snapshot.workload, wanted, snapshot.resolved.selector)
         missing = f"{len(nodes) - made} of {len(nodes)} Pods were not created"
         backoff = state.creation_backoff
         return creation_outcome(

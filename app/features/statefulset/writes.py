@@ -297,7 +297,7 @@ class Scaler:
                 name = snapshot.revisions.update.name
                 return Outcome(message=_failed(f"ControllerRevision {name} contains no usable Pod template"))
             new.append(maker.new_pod(ordinal, missing_claims(snapshot.resolved, ordinal, claims)))
-        made, failures = await self.writer.create_pods(workload, new)
+        made, failures = await self.writer.create_pods(workload, new, snapshot.resolved.selector)
         backoff = state.creation_backoff
         return creation_outcome(backoff, failures, made=made, now=now, describe=_failed, waiting=waiting)
 

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from app.api import names
 from app.features.cloneset.plan.settings import Gates
 from app.kube.resources import CONTROLLERREVISIONS, NODES, PODS
+from app.sandbox.apiserver.steps import Attributes
 from app.sandbox.kubelet.program import Pace
 from tests.features.cloneset.world import (
     CLONESETS,
@@ -44,6 +46,33 @@ async def test_a_set_scales_in(cluster: SmallCluster) -> None:
     await cluster.settled(replicas=0)
     assert await cluster.pods() == []
     assert len(await cluster.events("SuccessfulDelete")) == 5
+
+
+@pytest.mark.parametrize("relabeled", [False, True])
+@in_cluster
+@pytest.mark.behaviour("CS-101", "CS-55")
+async def test_pods_that_would_be_released_at_once_are_not_created_without_end(
+    cluster: SmallCluster, relabeled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutate = cluster.api.admission.mutate
+
+    async def relabel(attributes: Attributes) -> None:
+        """Change a new Pod's labels, as the patch of a WorkloadSpread may do."""
+        await mutate(attributes)
+        if (attributes.resource.plural, attributes.subresource, attributes.operation) == ("pods", "", "CREATE"):
+            assert attributes.obj is not None
+            attributes.obj["metadata"]["labels"]["app"] = "other"
+
+    selector: dict[str, Any] = {"matchLabels": {"app": "web"}}
+    if relabeled:
+        monkeypatch.setattr(cluster.api.admission, "mutate", relabel)
+    else:
+        selector["matchExpressions"] = [{"key": names.CLONESET_INSTANCE_ID, "operator": "DoesNotExist"}]
+    await cluster.apply(replicas=3, selector=selector)
+    await cluster.clock.sleep(30)
+    assert len((await cluster.user.list(PODS, NAMESPACE)).items) <= (10 if relabeled else 0)
+    message = (await cluster.condition("FailedScale"))["message"]
+    assert message == "`selector` does not match the labels of new Pods (3 of 3 Pods were not created)"
 
 
 class Rollout:
