@@ -465,6 +465,15 @@ async def test_the_probes_of_one_namespace_have_a_maximum_rate(one: Node, agent:
     ran = Counter(words[1] for _, words in one.runtime.commands)
     assert 0.8 * PER_SECOND < ran["many"] / (one.clock.monotonic() - began) <= PER_SECOND
     assert ran["few"] == pytest.approx(36, abs=3)
+    # Neither a longer period, which applies to the next Pod, nor new probes, which start at once, raise the rate.
+    for number in range(10):
+        changed = pod_probe(pods[0], *(command("echo", "many", periodSeconds=20) for _ in range(200)))
+        for probe in changed["probes"]:
+            probe["name"] += "x" * max(0, number - 5)
+        await one.probes(changed, pod_probe(pods[1], *few))
+        await one.clock.sleep(1)
+    ran = Counter(words[1] for _, words in one.runtime.commands)
+    assert ran["many"] / (one.clock.monotonic() - began) <= PER_SECOND
 
 
 @pytest.mark.behaviour("KD-67")
