@@ -245,7 +245,9 @@ def _shown(converted: Json, source: Version, target: Version) -> Json:
 def _is_faithful(shown: Json, plain: Json, original: Json) -> bool:
     """Return whether notes changed nothing visible in the source version: where ``shown`` (with notes) differs from the
     original, ``plain`` (without) has the same value. [MGR-151]"""
-    return all(_same(_get(plain, path), value) for path, value, _ in _differences(shown, original, (), frozenset()))
+    items: _Items = {}
+    differences = _differences(shown, original, (), frozenset())
+    return all(_same(_get(plain, path, items), value) for path, value, _ in differences)
 
 
 def _converted(obj: Json, source: Version, target: Version) -> Json:
@@ -362,7 +364,8 @@ def _named(value: Any) -> list[str]:
     return found if len(set(found)) == len(items) else []
 
 
-#: Items by name, per list. Without this cache, each item in an attacker's notes would cause a search.
+#: Items by name, per list. Without this cache, each item in an attacker's notes would cause a search. No noted field is
+#: an item's name.
 _Items = dict[int, tuple[list[Any], dict[str, Any]]]
 
 
@@ -388,8 +391,6 @@ def _by_name(value: Any, items: _Items) -> dict[str, Any]:
 
 def _set(value: Json, path: list[Any], new: Any, items: _Items) -> None:
     *parents, last = path
-    if last == "name":
-        items.clear()  # an item may have been renamed
     for step in parents:
         if isinstance(step, str) and isinstance(value, dict) and new is not _ABSENT:
             value.setdefault(step, {})

@@ -1,9 +1,11 @@
 """Hostile statuses of UnitedDeployments are converted, at a cost proportional to their size."""
 
+import json
 from typing import Any
 
 import pytest
 
+from app.api import names
 from app.api.conversion import convert
 from tests.fuzz.cost import counted
 
@@ -39,6 +41,19 @@ def test_restoring_a_note_is_linear() -> None:
         with counted() as count:
             back = convert(noted, BETA)
         assert back["status"]["subsetStatuses"] == entries
+        return count[0]
+
+    assert steps(800) < 5 * steps(200)
+
+
+def test_a_note_about_names_is_linear_in_subsets() -> None:
+    def steps(subsets: int) -> int:
+        change = {"path": ["status", "subsetStatuses", {"name": "s0"}, "x", "name"]}
+        obj = united(ALPHA, {"subsetStatuses": [{"name": f"s{number}"} for number in range(subsets)]})
+        note = json.dumps({"version": "v1beta1", "changes": [[change]] * subsets})
+        obj["metadata"]["annotations"] = {names.CONVERSION_DATA: note}
+        with counted() as count:
+            convert(obj, BETA)
         return count[0]
 
     assert steps(800) < 5 * steps(200)
