@@ -21,6 +21,7 @@ from app.kube.patches import same
 from app.kube.selector_query import SelectorError
 from app.kube.selectors import compile_selector
 from app.kube.store import Store
+from app.kube.validation import TOTAL_ANNOTATION_SIZE_LIMIT
 from app.pods.admission import MutatorOrder
 from app.pods.admission_draft import PodDraft
 
@@ -80,6 +81,7 @@ class ServerlessProbesStep:
         annotations = serverless_annotations(matching, probed_containers(draft.containers, draft.init_containers))
         if annotations:
             draft.set_annotations(annotations, "PPM-30")
+            draft.refuse_oversized_annotations()
 
 
 def probed_containers(
@@ -92,11 +94,14 @@ def probed_containers(
 
 def serverless_annotations(markers: Sequence[PodProbeMarker], containers: frozenset[str]) -> dict[str, str]:
     """Return annotations with the probes of these markers and the marker names; empty if there are none. [PPM-30]"""
-    probes: list[dict[str, Any]] = []
+    probes: list[str] = []
+    size = 0
     contributing = set()
     conditions: set[str] = set()
     seen: set[tuple[str, str]] = set()
     for marker in sorted(markers, key=lambda one: one.name):
+        if size > TOTAL_ANNOTATION_SIZE_LIMIT:
+            break  # the API server would reject the Pod, and thousands of probes would delay others
         for probe in marker.spec.probes:
             key, condition = (probe.container_name, probe.name), probe.pod_condition_type
             if probe.container_name not in containers or not condition or condition in conditions or key in seen:
@@ -111,10 +116,11 @@ def serverless_annotations(markers: Sequence[PodProbeMarker], containers: frozen
             conditions.add(condition)
             seen.add(key)
             contributing.add(marker.name)
-            probes.append(shown)
+            probes.append(dumps_go(shown))
+            size += len(probes[-1])
     if not probes:
         return {}
     return {
-        names.POD_PROBE: dumps_go(probes),
+        names.POD_PROBE: f"[{','.join(probes)}]",
         names.POD_PROBE_MARKER_LIST: ",".join(sorted(contributing)),
     }

@@ -33,7 +33,7 @@ from app.kube.errors import NotFound
 from app.kube.resources import EVENTS, NODES, PODS, ObjectKey
 from app.kube.store import Store
 from app.manager.gates import parse_gates
-from app.pods.admission_draft import PodDraft
+from app.pods.admission_draft import PodDraft, PodRefusedError
 from tests.admission.recorded import cases
 from tests.admission.writing import review_of, written
 from tests.kit import cluster, objects
@@ -539,6 +539,20 @@ def test_an_unsupported_provider_probe_blocks_no_pod() -> None:
     found = serverless_annotations([marker], frozenset({"main"}))
     assert [one["name"] for one in json.loads(found["kruise.io/podprobe"])] == ["ok"]
     assert serverless_annotations([marker_of("m", large)], frozenset({"main"})) == {}
+
+
+@pytest.mark.behaviour("PPM-30")
+def test_a_pod_of_many_markers_is_refused_early() -> None:
+    store: Store[PodProbeMarker] = Store(indexes={"namespace": lambda one: [one.metadata.namespace]})
+    for number in range(10):
+        probes = [probe(f"{number}-{index}", podConditionType=f"c/{number}-{index}") for index in range(256)]
+        store.put(marker_of(f"m{number}", *({**one, "probe": {"exec": {"command": ["x" * 1_000]}}} for one in probes)))
+    metadata = {"name": "p", "namespace": "default", "labels": {"app": "x"}}
+    body = {"apiVersion": "v1", "metadata": metadata, "spec": {"containers": [{"name": "main"}]}}
+    draft = PodDraft(body, "default")
+    with pytest.raises(PodRefusedError, match=r"^Pod default/p: metadata.annotations: Too long: "):
+        ServerlessProbesStep(store)(draft, review_of(POD_PROBE_MARKER, body))
+    assert len(draft.annotations["kruise.io/podprobe"]) < 600_000
 
 
 def only_without_scheme(message: str) -> bool:
