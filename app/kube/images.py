@@ -44,6 +44,9 @@ _REFERENCE = re.compile(
     re.ASCII,
 )
 _BARE_ID = re.compile(r"(?:sha256:)?[a-f0-9]{64}")
+_LONGEST_NAME: Final = 255
+#: Number of hexadecimal digits by digest algorithm.
+_DIGESTS: Final = {"sha256": 64, "sha384": 96, "sha512": 128}
 # Some runtimes prefix images in a node's status with the transport.
 _TRANSPORTS = ("docker-pullable://", "docker://")
 
@@ -98,6 +101,30 @@ class FamiliarImage:
         return f"{self.name}{'@' if ':' in self.tag else ':'}{self.tag}"
 
 
+def image_error(text: str) -> str:
+    """Return why an image reference is invalid, in the words of Go's parser; '' if it is valid. [IMG-20]"""
+    if _BARE_ID.fullmatch(text):
+        return f"invalid repository name ({text}), cannot specify 64-byte hexadecimal strings"
+    domain, slash, rest = text.partition("/")
+    has_domain = slash and (set(domain) & set(".:") or domain == "localhost")
+    repository = (rest if has_domain else text).partition(":")[0]
+    if repository != repository.lower():
+        return "invalid reference format: repository name must be lowercase"
+    found = _REFERENCE.fullmatch(text)
+    if found is None:
+        return "invalid reference format"
+    if len(_complete(found["name"])) > _LONGEST_NAME:
+        return f"repository name must not be more than {_LONGEST_NAME} characters"
+    algorithm, _, digits = (found["digest"] or "").partition(":")
+    if not algorithm:
+        return ""
+    if algorithm not in _DIGESTS:
+        return "unsupported digest algorithm"
+    if len(digits) != _DIGESTS[algorithm]:
+        return "invalid checksum digest length"
+    return "" if digits == digits.lower() else "invalid checksum digest format"
+
+
 @remembered(4096)
 def familiar_image(text: str) -> FamiliarImage | None:
     """Return the repository and the tag of an image reference, or None if it is invalid. [IMG-20]
@@ -105,11 +132,7 @@ def familiar_image(text: str) -> FamiliarImage | None:
     If there is a digest, the tag is dropped. Without either, the tag is ``latest``.
     """
     found = _REFERENCE.fullmatch(text)
-    if found is None or _BARE_ID.fullmatch(text):
-        return None
-    first, slash, _ = found["name"].partition("/")
-    if slash and first != first.lower() and not set(first) & set(".:"):
-        # This prefix does not look like a registry, so it is part of the repository, which must be lower case.
+    if found is None or image_error(text):
         return None
     name = _complete(found["name"]).removeprefix("docker.io/")
     short = name.removeprefix("library/")

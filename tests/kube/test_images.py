@@ -28,6 +28,12 @@ from app.pods.container_meta import plain_hash
         ("bad image", None),
         ("", None),
         ("a" * 64, None),
+        ("a" * 237, ("a" * 237, "latest")),
+        ("a" * 238, None),
+        ("ubuntu@sha512:" + "0" * 128, ("ubuntu", "sha512:" + "0" * 128)),
+        ("ubuntu@sha256:" + "0" * 63, None),
+        ("ubuntu@sha256:" + "A" * 64, None),
+        ("ubuntu@md5:" + "0" * 32, None),
     ],
 )
 def test_names_match_openkruise(text: str, shown: tuple[str, str] | None) -> None:

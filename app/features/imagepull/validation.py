@@ -23,7 +23,7 @@ from app.kube.fielderrors import (
     required,
     too_many,
 )
-from app.kube.images import FamiliarImage, familiar_image
+from app.kube.images import FamiliarImage, familiar_image, image_error
 from app.kube.jsonvalues import json_size
 from app.kube.selectors import validate_selector
 
@@ -188,9 +188,8 @@ def _first_repeated(values: list[str]) -> str:
 def _image_errors(image: str, path: Path) -> list[FieldError]:
     if not image:
         return [required(path, "image can not be empty")]
-    if familiar_image(image) is None:
-        return [invalid(path, image, f"invalid image {image}: invalid reference format")]
-    return []
+    error = image_error(image)
+    return [invalid(path, image, f"invalid image {image}: {error}")] if error else []
 
 
 def _parallelism_errors(value: int | str | None) -> list[FieldError]:

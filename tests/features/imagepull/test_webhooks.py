@@ -89,6 +89,24 @@ def test_v1alpha1_defaults_and_finalizer(version: str, finalizers: list[str] | N
     assert again.obj == made.obj
 
 
+@pytest.mark.behaviour("IMG-7", "IMG-20")
+@pytest.mark.parametrize(
+    ("image", "why"),
+    [
+        ("a" * 64, f"invalid repository name ({'a' * 64}), cannot specify 64-byte hexadecimal strings"),
+        ("UPPER/x", "invalid reference format: repository name must be lowercase"),
+        ("Nginx:1", "invalid reference format: repository name must be lowercase"),
+        ("r.io/" + "a" * 251, "repository name must not be more than 255 characters"),
+        ("nginx@sha256:" + "0" * 63, "invalid checksum digest length"),
+        ("nginx@sha256:" + "A" * 64, "invalid checksum digest format"),
+        ("nginx@md5:" + "0" * 32, "unsupported digest algorithm"),
+    ],
+)
+def test_invalid_images_are_refused_in_the_words_of_the_parser(image: str, why: str) -> None:
+    made = written(IMAGE_PULL_JOB, of(IMAGE_PULL_JOB), job(image=image))
+    assert made.message.endswith(f": invalid image {image}: {why}")
+
+
 @pytest.mark.behaviour("IMG-2")
 @pytest.mark.parametrize(
     ("name", "gates", "missing"),
