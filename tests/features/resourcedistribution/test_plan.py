@@ -35,6 +35,11 @@ NOW = "2026-01-02T03:04:05Z"
         pytest.param({"namespaceSelector": {}}, [], id="an empty selector selects none"),
         pytest.param({"namespaceSelector": {"matchLabels": {"team": "x"}}}, ["a"], id="selected"),
         pytest.param({"includedNamespaces": {"list": [{"name": "none"}]}}, ["none"], id="a missing namespace"),
+        pytest.param(
+            {"allNamespaces": True, "includedNamespaces": {"list": [{"name": "none"}]}},
+            ["a", "b", "default"],
+            id="all existing namespaces",
+        ),
         pytest.param({"includedNamespaces": {"list": [{"name": "kube-system"}]}}, [], id="never a system namespace"),
         pytest.param(
             {"allNamespaces": True, "excludedNamespaces": {"list": [{"name": "a"}]}}, ["b", "default"], id="excluded"

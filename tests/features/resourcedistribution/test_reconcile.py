@@ -172,6 +172,14 @@ async def test_copies_follow_created_deleted_and_relabeled_namespaces(there: Wor
     await counts(there, desired=1, succeeded=0, failed=1)
 
 
+@pytest.mark.behaviour("RD-20", "RD-22")
+@in_world
+async def test_a_missing_namespace_is_no_target_if_all_namespaces_are(there: World) -> None:
+    await there.distribute(settings(a="1"), allNamespaces=True, includedNamespaces=named("missing"))
+    await counts(there, desired=2, succeeded=2, failed=0)  # default and kube-node-lease
+    assert (await there.condition("NamespaceNotExists"))["status"] == "False"
+
+
 @pytest.mark.behaviour("RD-70")
 @in_world
 async def test_a_secret_with_string_data_is_written_once_and_repaired(there: World) -> None:
