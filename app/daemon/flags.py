@@ -25,6 +25,13 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(f"{message} (pykruise daemon --help lists all)")
 
 
+class _Joined(argparse.Action):
+    """Joins the values of a repeated flag with commas, as Go does for gates."""
+
+    def __call__(self, _parser: object, options: argparse.Namespace, value: Any, _flag: str | None = None) -> None:
+        setattr(options, self.dest, ",".join(filter(None, (getattr(options, self.dest), value))))
+
+
 def parser() -> argparse.ArgumentParser:
     """Return a parser for the flags of OpenKruise's agent and --kubeconfig."""
     found = _Parser(prog="pykruise daemon", description="Run the node agent.", allow_abbrev=False)
@@ -72,7 +79,7 @@ def parser() -> argparse.ArgumentParser:
         "--rest-config-qps", type=float, default=0.0, help="requests per second to the API server; unlimited by default"
     )
     flag("--rest-config-burst", type=int, default=0, help="burst of requests to the API server, with --rest-config-qps")
-    flag("--feature-gates", default="", help="A=true,B=false")
+    flag("--feature-gates", action=_Joined, default="", help="A=true,B=false")
     flag(
         "--enable-pprof",
         nargs="?",

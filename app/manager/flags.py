@@ -281,6 +281,8 @@ def parse_flags(arguments: Sequence[str]) -> Flags:
             raise FlagError(_unknown(name))
         if not separator:
             text = _separate_value(flag, pending)
+        if name == "feature-gates" and name in given:
+            text = f"{values[name]},{text}"  # As in Go, repeated gates add up.
         try:
             values[flag.name] = flag.parse(text)
         except ValueError as error:

@@ -329,6 +329,8 @@ def test_addresses_and_gates_are_parsed() -> None:
         with pytest.raises(UsageError, match="--addr"):
             address(bad)
     assert gates("A=true, B=False,") == {"A": True, "B": False}
+    repeated = parser().parse_args(["--feature-gates=A=true", "--feature-gates", "B=false"])
+    assert gates(repeated.feature_gates) == {"A": True, "B": False}
     with pytest.raises(UsageError, match="'A' is not"):
         gates("A")
     off = features({"DaemonWatchingPod": False, "PodProbeMarkerGate": False})

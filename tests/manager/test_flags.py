@@ -30,6 +30,7 @@ ROOT = Path(__file__).parent.parent.parent
         (["--enable-leader-election", "--v=1"], "enable-leader-election", True),
         (["--webhook-initialize-timeout=1m30s"], "webhook-initialize-timeout", 90.0),
         (["--feature-gates=A=true,B=false"], "feature-gates", "A=true,B=false"),
+        (["--feature-gates=A=true", "--feature_gates", "B=false"], "feature-gates", "A=true,B=false"),
         (["--metrics-addr="], "metrics-addr", ""),
         (["--metrics-addr=0"], "metrics-addr", "0"),
         (["--v=1", "--v=2"], "v", 2),

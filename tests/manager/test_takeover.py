@@ -277,11 +277,15 @@ def test_an_unreadable_backup_is_reported() -> None:
             ["--feature-gates", "DeletionProtectionForCRDCascadingGate=true", "--v=4"],
             ["--feature-gates=DeletionProtectionForCRDCascadingGate=true,ResourcesDeletionProtection=false", "--v=4"],
         ),
-        # Repeated flags add up in OpenKruise.
+        # Repeated flags add up.
+        ("x:v1.6.0", ["--feature-gates=WorkloadSpread=false", "--v=4", "--feature_gates=ImagePullJobGate=true"], None),
         (
-            "x:v1.6.0",
+            "x:v1.8.0",
             ["--feature-gates=WorkloadSpread=false", "--v=4", "--feature_gates=ImagePullJobGate=true"],
-            ["--feature-gates=WorkloadSpread=false,ImagePullJobGate=true", "--v=4"],
+            [
+                "--feature-gates=WorkloadSpread=false,ImagePullJobGate=true,ResourcesDeletionProtection=false",
+                "--v=4",
+            ],
         ),
     ],
 )

@@ -82,8 +82,7 @@ def _kept(
     for gate in read:  # gates that turn others off come first
         if here(_joined(text, added), gate) != in_force.values[gate]:
             added[gate] = in_force.values[gate]
-    if added or sum(1 for _ in places) > 1:
-        # OpenKruise joins repeated flags; our program uses the last one.
+    if added:
         first = min((place.start for place in places), default=len(given))
         rest = [one for index, one in enumerate(given) if not any(index in place for place in places)]
         given = [*rest[:first], f"--{_FLAG}={_joined(text, added)}", *rest[first:]]
