@@ -68,13 +68,17 @@ class ServerlessProbesStep:
         self._markers = markers
 
     def __call__(self, draft: PodDraft, review: Review) -> None:
+        # A Pod that lists its markers, such as one created from an exported Pod, keeps them. [PW-19]
+        listed = draft.annotations.get(names.POD_PROBE_MARKER_LIST)
+        its_own = frozenset(listed.split(",")) if listed else None
         matching = []
         for marker in self._markers.by_index(BY_NAMESPACE, review.namespace):
             try:
                 selector = compile_selector(marker.spec.selector)
             except SelectorError:
                 continue  # stored while admission was off
-            if not marker.deleting and not selector.empty and selector.matches(draft.labels):
+            selected = not selector.empty and selector.matches(draft.labels)
+            if not marker.deleting and (selected if its_own is None else marker.name in its_own):
                 matching.append(marker)
         if not matching:
             return

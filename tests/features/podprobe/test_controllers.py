@@ -594,6 +594,18 @@ def test_recorded_markers_get_the_recorded_answers() -> None:
         assert words(update["message"]) in changed.message
 
 
+@pytest.mark.behaviour("PPM-3")
+@pytest.mark.parametrize(
+    ("path", "ok"), [("/a%20b?c=%zz", True), ("/a:b", True), ("/%zz", False), ("/a#%", False), ("1:2", False)]
+)
+def test_the_path_of_a_request_must_be_parsable(path: str, ok: bool) -> None:
+    manifest = json.loads(json.dumps(next(case["manifest"] for case in cases("podprobemarker") if case["ok"])))
+    manifest["spec"]["probes"][0]["probe"] = {"httpGet": {"port": 80, "path": path}}
+    made = written(POD_PROBE_MARKER, handlers(parse_gates("").enabled), manifest)
+    assert (made.message == "") is ok
+    assert ok or ".httpGet.path: Invalid value: " in made.message
+
+
 @pytest.mark.behaviour("IMG-2")
 @pytest.mark.parametrize(
     ("gates", "missing"),
