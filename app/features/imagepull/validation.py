@@ -38,6 +38,7 @@ MAX_PULL_SECRETS: Final = 64
 _MAX_WARNINGS: Final = 10
 _SPEC: Final = Path("spec")
 _INT64: Final = range(-(2**63), 2**63)
+_MAX_DIGITS: Final = 30
 
 
 def job_errors(spec: Mapping[str, Any], former: Mapping[str, Any] | None = None) -> list[FieldError]:
@@ -200,19 +201,14 @@ def _parallelism_errors(value: int | str | None) -> list[FieldError]:
     if isinstance(value, str):
         if value.endswith("%"):
             return [invalid(path, value, "parallelism does not support percentage value")]
-        number = _int64(value)
-        if number is None:
-            shown = f"strconv.ParseInt: parsing {quote(value)}: invalid syntax"
+        digits = value[1:] if value[:1] in ("+", "-") else value
+        is_number = digits.isascii() and digits.isdigit()
+        if not is_number or len(digits) > _MAX_DIGITS or int(value) not in _INT64:
+            why = "value out of range" if is_number else "invalid syntax"
+            shown = f"strconv.ParseInt: parsing {quote(value)}: {why}"
             return [invalid(path, value, f"parallelism must be a valid integer: {shown}")]
-        value = number
+        value = int(value)
     return [invalid(path, value, "parallelism must be non-negative")] if value < 0 else []
-
-
-def _int64(text: str) -> int | None:
-    digits = text[1:] if text[:1] in ("+", "-") else text
-    if not (digits.isascii() and digits.isdigit() and len(digits) <= 30):
-        return None
-    return int(text) if int(text) in _INT64 else None
 
 
 def _completion_errors(spec: Mapping[str, Any]) -> list[FieldError]:

@@ -107,6 +107,17 @@ def test_invalid_images_are_refused_in_the_words_of_the_parser(image: str, why: 
     assert made.message.endswith(f": invalid image {image}: {why}")
 
 
+@pytest.mark.behaviour("IMG-8")
+@pytest.mark.parametrize(
+    ("parallelism", "why"),
+    [("1_0", "invalid syntax"), ("9" * 19, "value out of range"), ("9" * 40, "value out of range"), ("+5", "")],
+)
+def test_a_string_for_parallelism_is_parsed_as_in_go(parallelism: str, why: str) -> None:
+    made = written(IMAGE_PULL_JOB, of(IMAGE_PULL_JOB), job(parallelism=parallelism))
+    said = f'parallelism must be a valid integer: strconv.ParseInt: parsing "{parallelism}": {why}'
+    assert made.message.endswith(said) if why else made.message == ""
+
+
 @pytest.mark.behaviour("IMG-2")
 @pytest.mark.parametrize(
     ("name", "gates", "missing"),
