@@ -14,7 +14,13 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 import msgspec
 
 from app.api.gojson import dumps_go
-from app.api.names import IN_PLACE_UPDATE_GRACE, IN_PLACE_UPDATE_READY, IN_PLACE_UPDATE_STATE, KRUISE_POD_READY
+from app.api.names import (
+    APPS_GROUP,
+    IN_PLACE_UPDATE_GRACE,
+    IN_PLACE_UPDATE_READY,
+    IN_PLACE_UPDATE_STATE,
+    KRUISE_POD_READY,
+)
 from app.kube.clock import rfc3339
 from app.kube.objects import Pod
 
@@ -80,14 +86,16 @@ def has_gate(pod: Pod, type_: str = KRUISE_POD_READY) -> bool:
 def initial_conditions(pod: Pod) -> tuple[str, ...]:
     """Return our conditions that the Pod's readiness gates require and that are not set yet; none for terminating Pods.
 
-    These are KruisePodReady [PM-60], and InPlaceUpdateReady of a Pod that was never updated in place [PM-45]. Both are
-    set in one write as soon as the Pod exists, so that the kubelet's first readiness report already includes them.
+    These are KruisePodReady [PM-60], and InPlaceUpdateReady of a Pod of our workloads that was never updated in place
+    [PM-45]; on other Pods it is their controller's. Both are set in one write as soon as the Pod exists, so that the
+    kubelet's first readiness report already includes them.
     """
     if pod.metadata.deletion_timestamp is not None:
         return ()
-    annotations = pod.metadata.annotations
+    annotations, controller = pod.metadata.annotations, pod.metadata.controller
     untouched = IN_PLACE_UPDATE_STATE not in annotations and IN_PLACE_UPDATE_GRACE not in annotations
-    wanted = (KRUISE_POD_READY, IN_PLACE_UPDATE_READY) if untouched else (KRUISE_POD_READY,)
+    ours = controller is not None and controller.group == APPS_GROUP
+    wanted = (KRUISE_POD_READY, IN_PLACE_UPDATE_READY) if ours and untouched else (KRUISE_POD_READY,)
     return tuple(type_ for type_ in wanted if pod.condition(type_) is None and has_gate(pod, type_))
 
 

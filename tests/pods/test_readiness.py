@@ -26,6 +26,9 @@ from tests.kit import objects
 
 NOW = datetime(2026, 11, 21, 3, 10, 17, tzinfo=UTC)
 SEEN = {"uid": "u1", "resourceVersion": "7"}
+OWNER = {"apiVersion": "apps.kruise.io/v1beta1", "kind": "CloneSet", "name": "web", "uid": "w", "controller": True}
+OURS = {"ownerReferences": [OWNER]}
+THEIRS = {"ownerReferences": [{**OWNER, "apiVersion": "workloads.example.com/v1"}]}
 HELD = '[{"userAgent":"Lifecycle","key":"preUpdateHook"}]'
 
 
@@ -45,11 +48,13 @@ READY = (condition("ContainersReady", "True"), condition("Ready", "True"))
     pytest.param(pod(), True, id="gate, no condition"),
     pytest.param(pod(gates=()), False, id="no gate"),
     pytest.param(pod(gates=("example.com/ours",)), False, id="another gate"),
-    pytest.param(pod(gates=("InPlaceUpdateReady",)), True, id="the gate of in-place updates"),
-    pytest.param(pod(gates=("InPlaceUpdateReady",), annotations={"apps.kruise.io/inplace-update-state": "{}"}), False,
-     id="updated in place before"),
-    pytest.param(pod(gates=("InPlaceUpdateReady",), annotations={"apps.kruise.io/inplace-update-grace": "{}"}), False,
-     id="about to be updated in place"),
+    pytest.param(pod(gates=("InPlaceUpdateReady",), **OURS), True, id="the gate of in-place updates"),
+    pytest.param(pod(gates=("InPlaceUpdateReady",), **THEIRS), False, id="that gate, of another controller"),
+    pytest.param(pod(gates=("InPlaceUpdateReady",)), False, id="that gate, without a controller"),
+    pytest.param(pod(gates=("InPlaceUpdateReady",), annotations={"apps.kruise.io/inplace-update-state": "{}"}, **OURS),
+     False, id="updated in place before"),
+    pytest.param(pod(gates=("InPlaceUpdateReady",), annotations={"apps.kruise.io/inplace-update-grace": "{}"}, **OURS),
+     False, id="about to be updated in place"),
     pytest.param(pod(condition("KruisePodReady", "True")), False, id="condition is there"),
     pytest.param(pod(condition("KruisePodReady", "False", HELD)), False, id="held by a key"),
     pytest.param(pod(deletionTimestamp="2026-11-21T03:10:17Z"), False, id="terminating"),
@@ -71,7 +76,7 @@ def test_the_first_condition_is_true_and_nothing_else_changes() -> None:
 
 @pytest.mark.behaviour("PM-45", "PM-60")
 def test_both_first_conditions_come_in_one_write() -> None:
-    both = pod(*READY, gates=("InPlaceUpdateReady", "KruisePodReady", "example.com/theirs"))
+    both = pod(*READY, gates=("InPlaceUpdateReady", "KruisePodReady", "example.com/theirs"), **OURS)
     written = initial_condition(both, NOW)["status"]["conditions"]
     assert [(entry["type"], entry["status"]) for entry in written] == [
         ("KruisePodReady", "True"),

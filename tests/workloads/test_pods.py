@@ -67,7 +67,8 @@ def test_facts_of_a_pod_are_computed(
 
 @pytest.mark.behaviour("CS-135", "PM-74")
 def test_a_new_pod_without_a_pre_normal_hook_becomes_normal_with_its_first_conditions() -> None:
-    new = made(state="PreparingNormal", in_place="")
+    owner = {"apiVersion": "apps.kruise.io/v1beta1", "kind": "CloneSet", "name": "web", "uid": "w", "controller": True}
+    new = made(state="PreparingNormal", in_place="", ownerReferences=[owner])
     assert gets_initial_conditions(new, None)
     assert not gets_initial_conditions(new, Lifecycle(pre_normal=Hook(labels={"hold": "true"})))
     found = [pod_facts(one, Settings()) for one in (new, made(state="PreparingNormal"), made(in_place=""))]
