@@ -228,6 +228,22 @@ async def test_a_pod_with_the_image_is_only_recorded(world: World) -> None:
     assert state["lastContainerStatuses"] == {}
 
 
+@pytest.mark.behaviour("SS-99")
+@in_world
+async def test_the_record_of_a_container_that_never_ran_is_empty(world: World) -> None:
+    await world.apply()
+    await world.pods_of("a", nodeSelector={"no": "node"})
+    await world.settles(1, 1, 0, 0)
+    await world.apply(containers=[sidecar("a:2")])
+
+    async def written() -> bool:
+        return await world.images() == {"a": "a:2"}
+
+    await world.until(written, "the Pod is updated")
+    state = annotation(await world.pod("a"), names.SIDECARSET_IN_PLACE_UPDATE_STATE)["s"]
+    assert state["lastContainerStatuses"] == {"shipper": {}}
+
+
 @pytest.mark.behaviour("SS-100")
 @in_world
 async def test_the_update_record_is_that_of_the_last_update(world: World) -> None:

@@ -243,7 +243,7 @@ def with_state(pod: Pod, set_name: str, digest: str, now: str, changed: Mapping[
     entry: dict[str, object] = {
         "revision": digest,
         "updateTimestamp": now,
-        "lastContainerStatuses": {name: {"imageID": before[name]} for name in sorted(before)},
+        "lastContainerStatuses": {name: {"imageID": image} if image else {} for name, image in sorted(before.items())},
     }
     if ids:
         entry["lastContainerIDs"] = dict(sorted(ids.items()))
