@@ -514,6 +514,11 @@ def test_new_pods_carry_probes_for_a_provider() -> None:
     found = json.loads(annotations["kruise.io/podprobe"])
     assert [(one["containerName"], one["podConditionType"]) for one in found] == [("side", "D"), ("main", "C")]
     assert all("markerPolicy" not in one for one in found)
+    body["metadata"] |= {"labels": {}, "annotations": {"kruise.io/podprobemarker-list": "b,gone"}}
+    draft = PodDraft(body, "default")
+    ServerlessProbesStep(store)(draft, review)
+    assert [one["podConditionType"] for one in json.loads(draft.annotations["kruise.io/podprobe"])] == ["C"]
+    assert draft.annotations["kruise.io/podprobemarker-list"] == "b"
     assert serverless_annotations([], probed_containers([{"name": "main"}], ())) == {}
     namesakes = [marker_of(name, probe(podConditionType=name)) for name in "ab"]
     assert serverless_annotations(namesakes, frozenset({"main"}))["kruise.io/podprobemarker-list"] == "a"
