@@ -96,7 +96,7 @@ def diff(old: Any, new: Any, *, path: str = "", rule: str = "") -> list[PatchOpe
 
     Objects are compared key by key in order. In lists, the common beginning and end are kept; between them, items are
     compared one by one, and the surplus is removed (from the end) or inserted. ``rule`` is recorded in each operation.
-    Raises :class:`PatchError` for documents nested deeper than any Kubernetes type, and for gigabytes of paths.
+    Raises :class:`PatchError` for documents nested deeper than any Kubernetes type, or if paths would take gigabytes.
     """
     changes: list[_Change] = []
     try:

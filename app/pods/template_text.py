@@ -64,7 +64,7 @@ def template_text(template: Mapping[str, Any], release: str = OPENKRUISE) -> str
     """Return ``template`` as a program built with the types of that release prints it.
 
     Fields unknown to that release are printed at the end, so that two templates that differ only there have different
-    hashes; no Go program prints such a text. Raises :class:`TextError`.
+    hashes. No Go program prints them. Raises :class:`TextError`.
     """
     printer, _ = _printers(release)("v1.PodTemplateSpec")
     text = _Text()

@@ -438,7 +438,7 @@ def result_of(outcomes: Iterable[Outcome], seconds: Iterable[float], *, retry: b
     """Return when to reconcile next unless a watch event arrives earlier: the earliest of all times. [CS-65]
 
     ``seconds`` are delays in addition to those of the outcomes; non-positive ones are ignored. ``retry`` means that
-    something failed and perhaps no watch event will trigger a retry. Raises an outcome's error, except conflicts.
+    something failed, and there may be no watch event to trigger a retry. Raises an outcome's error, except conflicts.
     """
     times, errors = list(seconds), []
     for outcome in outcomes:
@@ -454,7 +454,7 @@ def result_of(outcomes: Iterable[Outcome], seconds: Iterable[float], *, retry: b
             error.retry_in = min([error.retry_in, *(time for time in times if time > 0)])
         raise error
     if retry:
-        # Perhaps no watch event will trigger a retry: use the back-off.
+        # There may be no watch event to trigger a retry: use the back-off.
         return Result(requeue=True)
     positive = [time for time in times if time > 0]
     return Result(requeue_after=min(positive)) if positive else None

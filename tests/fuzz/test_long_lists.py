@@ -476,7 +476,7 @@ def test_a_patch_names_an_item_of_a_list_only_a_few_times() -> None:
 def test_a_large_pod_is_not_patched_while_others_wait() -> None:
     subset = prepare(WorkloadSpreadSubset.model_validate({"name": "a", "patch": {"metadata": {"labels": {"a": "b"}}}}))
     pod = {"metadata": {}, "spec": {"containers": [{"name": "main", "args": ["x" * MAX_PATCHED_BYTES]}]}}
-    with pytest.raises(PatchError, match=r"Pod and patch have \d+ bytes together, more than 262144"):
+    with pytest.raises(PatchError, match=r"Pod and patch total \d+ bytes, more than 262144"):
         patched(subset, pod)
     assert patched(subset, {"metadata": {}, "spec": {}})["metadata"] == {"labels": {"a": "b"}}
 

@@ -66,9 +66,7 @@ def list_job_errors(spec: Mapping[str, Any]) -> list[FieldError]:
         return [*errors, too_many(path, len(images), MAX_IMAGES)]
     size = len(images) * json_size({key: value for key, value in spec.items() if key != "images"})
     if size > MAX_LIST_BYTES:
-        detail = (
-            f"the ImagePullJobs would have {size} bytes together, more than {MAX_LIST_BYTES}: select nodes by label"
-        )
+        detail = f"the ImagePullJobs would total {size} bytes, more than {MAX_LIST_BYTES}: select nodes by label"
         errors.append(invalid(path, len(images), detail))
     if len(set(images)) < len(images):
         errors.append(invalid(path, _first_repeated(images), "images cannot have duplicate values"))

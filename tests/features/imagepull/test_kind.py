@@ -77,7 +77,7 @@ def test_job_errors_name_the_field(change: dict[str, Any], message: str) -> None
 def test_the_jobs_of_a_list_take_a_limited_number_of_bytes() -> None:
     nodes = {"names": [f"node-{number:05}" for number in range(10_000)]}
     spec = {"completionPolicy": {"type": "Always"}, "selector": nodes, "images": [f"image{n}" for n in range(130)]}
-    said = "spec.images: Invalid value: 130: the ImagePullJobs would have 16907930 bytes together, more than 16777216"
+    said = "spec.images: Invalid value: 130: the ImagePullJobs would total 16907930 bytes, more than 16777216"
     assert aggregate(list_job_errors(spec)).startswith(said)
     assert not list_job_errors({**spec, "images": spec["images"][:100]})
 

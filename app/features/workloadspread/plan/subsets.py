@@ -111,7 +111,7 @@ def patched(subset: PreparedSubset, pod: Json) -> Json:
 def refuse_too_large(pod: Json, patch: Any) -> None:
     """Raise PatchError for a Pod or Pod template that is too large to be merged with the patch."""
     if (size := json_size(pod) + json_size(patch)) > MAX_PATCHED_BYTES:
-        raise PatchError(f"Pod and patch have {size} bytes together, more than {MAX_PATCHED_BYTES}")
+        raise PatchError(f"Pod and patch total {size} bytes, more than {MAX_PATCHED_BYTES}")
 
 
 # Subset of an existing Pod: the one in its annotation, else one that fits its node. [WS-50 … WS-53]
