@@ -48,7 +48,7 @@ def too_many_values(body: bytes, limit: int = MAX_VALUES) -> bool:
 
 
 def is_large(body: bytes) -> bool:
-    """Return whether a review of one of our kinds may take long to decide."""
+    """Return whether a review of one of our kinds may be slow to decide."""
     return len(body) >= LARGE_BYTES or body.count(b",") >= LARGE_ITEMS
 
 

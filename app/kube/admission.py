@@ -189,7 +189,7 @@ class Handler:
 
     webhook: Webhook
     decide: Decide
-    #: Whether the decision takes long even though the review is small.
+    #: Whether the decision is slow even though the review is small.
     is_slow: Callable[[Review], bool] = lambda _: False
 
 

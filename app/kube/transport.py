@@ -91,7 +91,7 @@ class AiohttpTransport:
     async def _send(self, request: Request, seconds: float | None) -> aiohttp.ClientResponse:
         """Return the response head; ``seconds`` limits the time until the body is read. Raises one of _FAILURES."""
         config = self.config
-        # Set all headers that aiohttp would add; otherwise it copies the headers to check for each of them.
+        # Set all headers that aiohttp would add; otherwise it copies the headers to check for each.
         headers = {**_HEADERS, **request.headers}
         if authorization := await config.authorization():
             headers["Authorization"] = authorization

@@ -127,7 +127,7 @@ class BroadcastJobReconciler(JobReconciler[BroadcastJob, _State]):
 
     async def reconcile(self, key: ObjectKey, job: BroadcastJob, state: _State) -> Result | None:
         if state.validated != job.metadata.generation:
-            # Validating a large template takes long, and every change of a Pod leads here.
+            # Validating a large template is slow, and every change of a Pod triggers a reconcile.
             state.validated = job.metadata.generation
             state.invalid = go_error(POD_TEMPLATE, job.spec.template, "spec.template")
         if state.invalid:

@@ -33,8 +33,8 @@ LISTS: Final = IMAGE_LIST_PULL_JOB.resource()
 
 @dataclass(slots=True)
 class _State:
-    """What is derived from one generation of a list. Deriving it takes long if the spec is large, and every change of a
-    job leads here."""
+    """What is derived from one generation of a list. Deriving it is slow if the spec is large, and every change of a
+    job triggers a reconcile."""
 
     generation: tuple[str, int]
     #: What is wrong with the spec.
