@@ -113,7 +113,7 @@ def issue(hosts: tuple[str, ...], now: datetime, reuse_ca_of: CertificateSet | N
         .not_valid_before(ca_cert.not_valid_before_utc)
         .not_valid_after(now + LIFETIME)
         .add_extension(x509.SubjectAlternativeName(_alternative_names(hosts)), critical=False)
-        .add_extension(_key_usage(digital_signature=True), critical=True)
+        .add_extension(_key_usage(key_cert_sign=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False)
@@ -219,7 +219,7 @@ def _new_ca(now: datetime) -> tuple[_Key, x509.Certificate]:
         .not_valid_before(now - BACKDATED)
         .not_valid_after(now + LIFETIME)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .add_extension(_key_usage(digital_signature=True, key_cert_sign=True), critical=True)
+        .add_extension(_key_usage(key_cert_sign=True), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())
     )
@@ -323,9 +323,9 @@ def _public_pem(key: object) -> bytes:
     return key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)  # type: ignore[attr-defined,no-any-return]
 
 
-def _key_usage(*, digital_signature: bool, key_cert_sign: bool = False) -> x509.KeyUsage:
+def _key_usage(*, key_cert_sign: bool) -> x509.KeyUsage:
     return x509.KeyUsage(
-        digital_signature=digital_signature,
+        digital_signature=True,
         content_commitment=False,
         key_encipherment=False,
         data_encipherment=False,

@@ -30,7 +30,7 @@ from app.manager.limits import Limits
 from app.manager.metrics import ManagerMetrics
 from app.manager.process import BEAT_SECONDS, Tasks
 from app.manager.serving import Server, bind
-from app.manager.shared_state import CONTENT_TYPE, Counts, Replica
+from app.manager.shared_state import Counts, Replica
 from app.manager.standalone import Standalone
 from app.manager.supervisor import Supervisor
 
@@ -127,7 +127,7 @@ class _Metrics:
     """Serves ``/metrics`` of all workers on the same port."""
 
     def __init__(self, exposition: Callable[[], Awaitable[bytes]]) -> None:
-        self._app = metrics_app(exposition, CONTENT_TYPE)
+        self._app = metrics_app(exposition)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._app(scope, receive, send)

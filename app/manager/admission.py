@@ -23,7 +23,6 @@ from app.manager.health import Readiness, cache_lines, debug_page, health_app, l
 from app.manager.limits import PAGES, KnownCallers, Limits
 from app.manager.process import CHECK_SECONDS, GRACE_SECONDS, Process
 from app.manager.serving import Server, StartError, client_names, read_client_ca
-from app.manager.shared_state import CONTENT_TYPE
 from app.manager.webhook_handlers import build_handlers
 from app.manager.wiring import Recorders, admission_context
 
@@ -211,7 +210,7 @@ class Admission:
             server = Server(health_app(self._readiness, debug), grace_seconds=1, limits=PAGES, port="health")
             process.tasks.start(server.serve([listeners.health]), "probes", finish=server.stop)
         if listeners.metrics is not None:
-            app = metrics_app(process.counts.exposition, CONTENT_TYPE)
+            app = metrics_app(process.counts.exposition)
             server = Server(app, grace_seconds=1, limits=PAGES, port="metrics")
             process.tasks.start(server.serve([listeners.metrics]), "metrics", finish=server.stop)
 

@@ -21,7 +21,7 @@ from app.admission.requests import is_local
 from app.kube.controller import Controller
 from app.kube.store import Store
 from app.manager.limits import ONLY_STRANGERS
-from app.manager.shared_state import Certificate, Life, Replica
+from app.manager.shared_state import CONTENT_TYPE, Certificate, Life, Replica
 
 #: Timeout of the self-check. [MGR-121]
 SELF_CHECK_SECONDS: Final = 2.0
@@ -113,12 +113,12 @@ def health_app(readiness: Readiness, debug: ASGIApp) -> ASGIApp:
     return app
 
 
-def metrics_app(exposition: Callable[[], Awaitable[bytes]], content_type: str) -> ASGIApp:
+def metrics_app(exposition: Callable[[], Awaitable[bytes]]) -> ASGIApp:
     """Return the application that serves ``/metrics``."""
 
     async def answer(path: str) -> _Answer:
         if path == "/metrics":
-            return 200, await exposition(), content_type
+            return 200, await exposition(), CONTENT_TYPE
         return 404, b"not found: use /metrics\n", _TEXT
 
     return _plain(answer)

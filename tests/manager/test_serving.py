@@ -20,7 +20,7 @@ from app.manager.limits import ONLY_STRANGERS
 from app.manager.metrics import ManagerMetrics
 from app.manager.process import Tasks
 from app.manager.serving import Server, StartError, bind, bind_address
-from app.manager.shared_state import CONTENT_TYPE, Certificate, Life, Replica, State, families, of_supervisor, text
+from app.manager.shared_state import Certificate, Life, Replica, State, families, of_supervisor, text
 from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import virtual
 
@@ -283,7 +283,7 @@ async def test_metrics_have_the_names_dashboards_expect() -> None:
     async def exposition() -> bytes:
         return text(families(metrics.registry))
 
-    app = metrics_app(exposition, CONTENT_TYPE)
+    app = metrics_app(exposition)
     async with serving(app) as (host, port), http_client() as http:
         found = (await http.get(f"http://{host}:{port}/metrics")).text
         assert (await http.get(f"http://{host}:{port}/")).status_code == 404

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any, Final
 
 from app.features.podprobe.defaults import HTTP
-from app.features.podprobe.objects import NodePodProbe, ProbeState
+from app.features.podprobe.objects import ContainerProbe, NodePodProbe, ProbeState
 from app.features.podprobe.types import FAILED, SEPARATOR, SUCCEEDED, PodContainerProbe, PodProbeMarker
 from app.features.podprobe.validation import RESERVED
 from app.kube.jsonvalues import stored_size
@@ -182,9 +182,7 @@ def stored_probes(node_pod_probe: NodePodProbe, namespace: str) -> Json:
             "namespace": pod.namespace,
             "uid": pod.uid,
             "IP": pod.ip,
-            "probes": [
-                {"name": one.name, "containerName": one.container_name, "probe": one.probe} for one in pod.probes
-            ],
+            "probes": [_stored(one) for one in pod.probes],
         }
         for pod in node_pod_probe.spec.pod_probes
         if pod.namespace == namespace
@@ -192,23 +190,18 @@ def stored_probes(node_pod_probe: NodePodProbe, namespace: str) -> Json:
     return {"podProbes": entries}
 
 
-def present_probes(
-    node_pod_probe: NodePodProbe, namespace: str | None, marker: str
-) -> dict[str, tuple[str, list[Json]]]:
-    """Return, by Pod UID, the address and probes that the NodePodProbe holds for a marker. A namespace of None means
-    all namespaces."""
+def present_probes(node_pod_probe: NodePodProbe, marker: str) -> dict[str, tuple[str, list[Json]]]:
+    """Return, by Pod UID, the address and probes that the NodePodProbe holds for a marker, in all namespaces."""
     found: dict[str, tuple[str, list[Json]]] = {}
     for pod in node_pod_probe.spec.pod_probes:
-        if namespace is not None and pod.namespace != namespace:
-            continue
-        mine = [
-            {"name": one.name, "containerName": one.container_name, "probe": one.probe}
-            for one in pod.probes
-            if one.name.partition(SEPARATOR)[0] == marker
-        ]
+        mine = [_stored(one) for one in pod.probes if one.name.partition(SEPARATOR)[0] == marker]
         if mine:
             found[pod.uid] = (pod.ip, mine)
     return found
+
+
+def _stored(probe: ContainerProbe) -> Json:
+    return {"name": probe.name, "containerName": probe.container_name, "probe": probe.probe}
 
 
 def replace_probes(spec: Json, namespace: str | None, marker: str, wanted: Mapping[str, Json]) -> list[str]:

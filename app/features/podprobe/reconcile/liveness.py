@@ -115,7 +115,7 @@ class LivenessReconciler:
         if new is None or (change.old is not None and change.old == new):
             return ()
         name = new.metadata.name
-        if self._caches.pods.by_index(BY_LIVENESS_NODE, name) or present_probes(new, None, OWNER):
+        if self._caches.pods.by_index(BY_LIVENESS_NODE, name) or present_probes(new, OWNER):
             return (ObjectKey("", name),)
         return ()
 
@@ -152,7 +152,7 @@ class LivenessReconciler:
 
     async def _probe(self, node_pod_probe: NodePodProbe, pods: Sequence[Pod]) -> None:
         """Write the Pods' liveness probes to the NodePodProbe. [PPM-50]"""
-        present = present_probes(node_pod_probe, None, OWNER)
+        present = present_probes(node_pod_probe, OWNER)
         running: dict[str, set[str]] = defaultdict(set)
         for uid, (_, probes) in present.items():
             running[uid] = {one["name"] for one in probes}
@@ -169,7 +169,7 @@ class LivenessReconciler:
                 without.clear()
                 if replace_probes(spec, None, OWNER, wanted):
                     fit = msgspec.convert({"spec": spec}, NodePodProbe)
-                    without.update(asked.keys() - present_probes(fit, None, OWNER).keys())
+                    without.update(asked.keys() - present_probes(fit, OWNER).keys())
 
             await change_probes(self._client, name, edit)
             self._record_without(pods, without)

@@ -107,9 +107,7 @@ def with_template(place: tuple[str, ...], more: Callable[[Json], None] | None) -
 # ---- validation
 
 
-def workload_errors(
-    *, policies: tuple[str, ...] = ("Always",), selector: bool = True
-) -> Callable[[Json], list[FieldError]]:
+def workload_errors(*, selector: bool = True) -> Callable[[Json], list[FieldError]]:
     """Return a function that validates a workload: replicas, template, and a required selector that matches the
     template."""
 
@@ -121,7 +119,7 @@ def workload_errors(
             found.append(invalid(SPEC.child("replicas"), replicas, "must be greater than or equal to 0"))
         found += _selector_errors(spec, demanded=selector)
         template = spec.get("template") or {}
-        found += template_errors(template, SPEC.child("template"), policies)
+        found += template_errors(template, SPEC.child("template"), ("Always",))
         return found
 
     return errors
