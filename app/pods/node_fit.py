@@ -195,16 +195,12 @@ def toleration_of(found: Mapping[str, Any]) -> Toleration:
 
 
 def with_tolerations(spec: Mapping[str, Any], added: Iterable[Mapping[str, str]]) -> list[Any]:
-    """Return the tolerations of a Pod's spec with ``added``, each replacing an identical one."""
+    """Return the tolerations of a Pod's spec with ``added``, each replacing identical ones."""
     names = ("key", "operator", "value", "effect")
     found: list[Mapping[str, Any]] = [*objects(spec.get("tolerations"))]
     for one in added:
-        same = [
-            index for index, old in enumerate(found) if all(_text(old.get(name)) == one.get(name, "") for name in names)
-        ]
-        if same:
-            found[same[0]] = one
-        else:
+        found = [one if all(_text(old.get(name)) == one.get(name, "") for name in names) else old for old in found]
+        if one not in found:
             found.append(one)
     return found
 

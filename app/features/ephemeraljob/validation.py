@@ -45,7 +45,9 @@ def container_errors(containers: Sequence[Mapping[str, Any]]) -> list[FieldError
             errors.append(duplicate(path.child("name"), name))
         seen.add(name)
         for field in dict.fromkeys((*container, *given)):  # in the order of Go's fields
-            if field not in _ALLOWED and given.get(field):
+            value = given.get(field)
+            # Go's zero value of resources is an empty object, that of the other fields is null.
+            if field not in _ALLOWED and (value if field == "resources" else value is not None):
                 errors.append(forbidden(path.child(field), "cannot be set for an Ephemeral Container"))
     return errors
 

@@ -216,7 +216,7 @@ def _image_pulls(annotations: Mapping[str, str]) -> ImagePullSettings:
 
 
 def _integer(text: str | None) -> str:
-    """Return the text if it is a 64-bit integer, otherwise ""."""
+    """Return the text in canonical form if it is a 64-bit integer, otherwise ""."""
     if text is None or len(text) > 20 or not text.isascii():
         return ""
-    return text if text[text[:1] in ("+", "-") :].isdigit() and -(2**63) <= int(text) < 2**63 else ""
+    return str(int(text)) if text[text[:1] in ("+", "-") :].isdigit() and -(2**63) <= int(text) < 2**63 else ""
