@@ -147,7 +147,8 @@ class StatefulSetReconciler(WorkloadReconciler[StatefulSet, StatefulSetState, Re
                 pod, snapshot.revisions.update, snapshot.revisions.ordered, snapshot.resolved.settings
             ),
             claims=states,
-            begin=not plan.blocked,
+            # Where a Pod cannot be created, none is taken down. [AS-55]
+            begin=not (plan.blocked or scaling.error or snapshot.state.creation_backoff.refused),
             held_by=plan.held_by,
         )
         updating = await self._updater.carry_out(snapshot, rollout.update, refreshed, moved)

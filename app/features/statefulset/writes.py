@@ -207,6 +207,8 @@ class Scaler:
         """Carry out the plan. ``upkeep`` is the outcome of :meth:`keep_up`, which must run first. ``now`` is monotonic
         time. [AS-55 … AS-64]"""
         creating = await self._create(snapshot, plan, now)
+        if snapshot.state.creation_backoff.refused or plan.waits_for:
+            plan = plan.without_replaced(snapshot.resolved.settings.slots)
         # Claims must have the right owners before their Pods are deleted. [AS-63]
         removing = Outcome() if upkeep.error is not None else await self._remove(snapshot, plan)
         return Outcome(

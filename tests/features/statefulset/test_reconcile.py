@@ -343,6 +343,32 @@ async def test_a_refused_creation_is_reported_three_times_and_blocks_no_other() 
     assert ("FailedCreate", "create Pod web-1 in StatefulSet web failed error: no") in await shell.events()
 
 
+async def deleted_while_creations_fail(found: Json, *others: Json) -> list[str]:
+    """Reconcile twice, the second time within the back-off, and return the names of the deleted Pods."""
+    shell = shown(found, *others)
+    shell.server.refuse = lambda asked: asked.method == "POST" and asked.path.endswith("/pods")
+    with pytest.raises(Forbidden):
+        await shell.reconcile()
+    await shell.reconcile()
+    return [path.rpartition("/")[2] for method, path in shell.writes if method == "DELETE"]
+
+
+@pytest.mark.behaviour("AS-55")
+@virtual
+async def test_no_update_begins_while_a_pod_cannot_be_created() -> None:
+    old = {"controller-revision-hash": "web-r1"}
+    found = {**a_set(replicas=4, updateStrategy=rolling(maxUnavailable=3)), "status": {"currentRevision": "web-r1"}}
+    pods = [a_pod(ordinal, labels=old) for ordinal in range(3)]
+    assert await deleted_while_creations_fail(found, a_revision(1), *pods) == []
+
+
+@pytest.mark.behaviour("AS-59", "AS-64")
+@virtual
+async def test_a_reserved_pod_stays_while_its_replacement_cannot_be_created() -> None:
+    found = a_set(replicas=2, reserveOrdinals=[1])
+    assert await deleted_while_creations_fail(found, *map(a_pod, (0, 1, 3))) == ["web-3"]
+
+
 @pytest.mark.behaviour("AS-123")
 @virtual
 async def test_a_creation_whose_name_is_taken_causes_no_event() -> None:

@@ -9,6 +9,7 @@ from app.features.statefulset.plan.new_pods import NewRevisions
 from app.features.statefulset.plan.settings import Replica, Replicas, is_marked
 from app.features.statefulset.plan.update import candidates
 from app.pods.lifecycle import LifecycleState
+from app.pods.ordinals import Slots
 from app.workloads.pods import MAX_CREATIONS, PodFacts
 
 
@@ -40,6 +41,14 @@ class ScalePlan:
             prepare=[one for one in self.prepare if one.facts not in moved],
             cancel_deletion=[one for one in self.cancel_deletion if one.facts not in moved],
         )
+
+    def without_replaced(self, slots: Slots) -> ScalePlan:
+        """Return the plan without Pods of reserved ordinals, which stay until their replacements exist. [AS-64]"""
+
+        def leaves(one: Replica) -> bool:
+            return one.ordinal in slots or one.ordinal >= slots.end
+
+        return replace(self, delete=[*filter(leaves, self.delete)], prepare=[*filter(leaves, self.prepare)])
 
 
 def plan_scaling(
