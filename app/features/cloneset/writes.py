@@ -9,7 +9,7 @@ from random import Random
 from typing import Final, TypeAlias
 
 from app.features.cloneset.plan.new_pods import PodMaker, pod_name
-from app.features.cloneset.plan.scale import ScalePlan
+from app.features.cloneset.plan.scale import Removal, ScalePlan
 from app.features.cloneset.plan.settings import ResolvedSpec
 from app.features.cloneset.types import CloneSet
 from app.kube.errors import Forbidden, KubeError, message_of
@@ -93,10 +93,15 @@ class Scaler:
         if plan.cancel_deletion:
             return await self._cancel_deletion(snapshot, plan)
         if plan.create:
-            return await self._create(snapshot, owned, plan, now)
+            outcome = await self._create(snapshot, owned, plan, now)
+            if plan.otherwise and not outcome.changed:
+                removed = await self._remove(snapshot, owned, plan.otherwise)
+                outcome.changed, outcome.error = removed.changed, outcome.error or removed.error
+                outcome.requeue_after += removed.requeue_after
+            return outcome
         snapshot.state.creation_backoff.reset()
         if plan.remove:
-            return await self._remove(snapshot, owned, plan)
+            return await self._remove(snapshot, owned, plan.remove)
         return Outcome()
 
     def _report_limit(self, snapshot: Observed, plan: ScalePlan, now: float) -> None:
@@ -190,8 +195,8 @@ class Scaler:
                 found = True
         return found
 
-    async def _remove(self, snapshot: Observed, owned: PodsAndClaims, plan: ScalePlan) -> Outcome:
-        """Delete the planned Pods concurrently; the plan already respects the limits. [CS-105]"""
+    async def _remove(self, snapshot: Observed, owned: PodsAndClaims, removals: Sequence[Removal]) -> Outcome:
+        """Delete the Pods concurrently; the plan already respects the limits. [CS-105]"""
 
         async def remove(pod: Pod, prepare: bool) -> None:
             if prepare:
@@ -212,7 +217,7 @@ class Scaler:
         for claim in owned.claims:
             if id_ := instance_id(claim.metadata.labels):
                 by_id.setdefault(id_, []).append(claim)
-        found = await gather_results(remove(removal.pod.pod, removal.prepare) for removal in plan.remove)
+        found = await gather_results(remove(removal.pod.pod, removal.prepare) for removal in removals)
         outcome = outcome_of(found)
         outcome.changed = outcome.changed or bool(deleted)
         return outcome

@@ -507,6 +507,23 @@ async def test_an_unusable_current_revision_is_replaced_by_the_update_revision()
     assert made["metadata"]["labels"]["controller-revision-hash"] == "hooked-update"
 
 
+@pytest.mark.behaviour("CS-100")
+@virtual
+async def test_a_marked_pod_is_deleted_while_another_cannot_be_created() -> None:
+    """Its deletion may free the quota that the other lacks."""
+    shell, found = filled()
+    broken = copy.deepcopy(found["Pod"][0])
+    broken["metadata"]["resourceVersion"] = "700001"
+    broken["metadata"]["labels"]["apps.kruise.io/specified-delete"] = "true"
+    broken["status"]["phase"] = "Pending"
+    shell.show(changed(found, replicas=len(found["Pod"]) + 1, lifecycle={}), broken)
+    shell.server.refuse = lambda asked: asked.method == "POST" and asked.path.endswith("/pods")
+    with pytest.raises(Forbidden):
+        await shell.reconcile("hooked", "moving")
+    deleted = [path.rpartition("/")[2] for method, path in shell.writes if method == "DELETE"]
+    assert deleted == [broken["metadata"]["name"]]
+
+
 @virtual
 async def test_released_pods_are_replaced_even_if_the_set_cannot_be_read() -> None:
     """Roles of an older release lack that right."""

@@ -37,6 +37,8 @@ class ScalePlan:
     create_current: int = 0
     create_update: int = 0
     remove: tuple[Removal, ...] = ()
+    #: Pods to delete if none can be created, which may free the quota that new ones lack. [CS-100]
+    otherwise: tuple[Removal, ...] = ()
     #: Number of Pods that may be created, if fewer than are missing. [CS-99]
     limited_to: int | None = None
 
@@ -75,10 +77,6 @@ def plan_scale(rollout: RolloutState, order: DeletionOrder) -> ScalePlan:
     if wanted > 0 and (back := [pod for pod in preparing if not rollout.is_marked(pod)]):
         return ScalePlan(cancel_deletion=_deletions_to_cancel(rollout, back, wanted))
     limited = difference.create_limit if difference.create > difference.create_limit else None
-    if difference.create_limit:  # [CS-93, CS-100]
-        create = min(difference.create_limit, MAX_CREATIONS)  # [CS-195]
-        current = min(create, difference.create_old)
-        return ScalePlan(create_current=current, create_update=create - current, limited_to=limited)
     # Deletions proceed even if creations are limited.
     removals = [Removal(pod, prepare=False) for pod in preparing if not pod.delete_hooked]  # [CS-102]
     if not removals:
@@ -90,6 +88,10 @@ def plan_scale(rollout: RolloutState, order: DeletionOrder) -> ScalePlan:
         # A Pod without its initial conditions enters PreparingDelete only after they are set.
         victims = [pod for pod in victims if not (pod.awaits_initial_conditions and pod.delete_hooked)]
         removals = [Removal(pod, prepare=pod.delete_hooked) for pod in victims if budget.allows(pod)]
+    if difference.create_limit:  # [CS-93, CS-100]
+        create = min(difference.create_limit, MAX_CREATIONS)  # [CS-195]
+        current = min(create, difference.create_old)
+        return ScalePlan((), current, create - current, otherwise=tuple(removals), limited_to=limited)
     return ScalePlan(remove=tuple(removals), limited_to=limited)
 
 
