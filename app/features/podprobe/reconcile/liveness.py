@@ -44,6 +44,9 @@ logger = logging.getLogger(__name__)
 
 #: Seconds until a postponed restart is retried.
 RETRY_SECONDS: Final = 2.0
+#: Seconds for which a workload that cannot afford a restart is not examined again. Thousands of its containers may
+#: fail, and each would count its Pods.
+REFUSED_SECONDS: Final = 1.0
 #: Seconds after which a created request that no watch has delivered is looked up, before it stops counting.
 UNSEEN_SECONDS: Final = 30.0
 FAILED_REASON: Final = "LivenessProbeFailed"
@@ -95,6 +98,8 @@ class LivenessReconciler:
         self._deciding = asyncio.Lock()
         #: Recently created requests: the UID of the Pod and the creation time.
         self._made: dict[ObjectKey, tuple[str, float]] = {}
+        #: Workloads that cannot afford a restart: until when, and why.
+        self._refused: dict[str, tuple[float, str]] = {}
         #: The last message recorded for each postponed request, by Pod UID.
         self._last_events: dict[str, dict[str, str]] = {}
 
@@ -238,34 +243,47 @@ class LivenessReconciler:
 
     def _held_back(self, pod: Pod) -> str | None:
         """Return why the workload cannot afford a restart now, or None if it can. [PPM-53]"""
-        owner = pod.metadata.controller
-        pods = (
-            self._caches.pods.by_index(BY_CONTROLLER, owner_key(owner, pod.metadata.namespace))
-            if owner is not None
-            else []
-        )
-        unseen = {uid for uid, _ in self._made.values()}
-        requested = self._caches.requests.by_index
-        disrupted = {
-            one.metadata.uid
-            for one in (*pods, pod)
-            if one.metadata.uid in unseen or requested(BY_REQUESTED_POD, f"{one.metadata.namespace}/{one.metadata.uid}")
-        }
-        if owner is None or not is_available(pod, disrupted):
+        owner, namespace = pod.metadata.controller, pod.metadata.namespace
+        if owner is None or not is_available(pod, self._disrupted((pod,))):
             return None  # restarting an unavailable Pod does not reduce availability
+        key, now = owner_key(owner, namespace), self._clock.monotonic()
+        until, reason = self._refused.get(key, (0.0, ""))
+        if now < until:
+            return reason
         for least_available in self._workloads:
             try:
-                least = least_available(owner, pod.metadata.namespace)
+                least = least_available(owner, namespace)
             except LookupError as unknown:
                 return str(unknown)
-            if least is not None:
-                found = room(pods, least, disrupted)
-                if not found.is_left:
-                    return (
-                        f"{owner.kind} {owner.name} has {found.available} Pods available, and its maxUnavailable "
-                        f"requires at least {found.least}"
-                    )
+            if least is None:
+                continue
+            pods = self._caches.pods.by_index(BY_CONTROLLER, key)
+            found = room(pods, least, self._disrupted(pods))
+            if not found.is_left:
+                reason = (
+                    f"{owner.kind} {owner.name} has {found.available} Pods available, and its maxUnavailable "
+                    f"requires at least {found.least}"
+                )
+                self._refuse(key, reason, now)
+                return reason
         return None
+
+    def _disrupted(self, pods: Iterable[Pod]) -> set[str]:
+        """Return the UIDs of the Pods whose containers are being restarted."""
+        unseen = {uid for uid, _ in self._made.values()}
+        requested = self._caches.requests.by_index
+        return {
+            one.metadata.uid
+            for one in pods
+            if one.metadata.uid in unseen or requested(BY_REQUESTED_POD, f"{one.metadata.namespace}/{one.metadata.uid}")
+        }
+
+    def _refuse(self, key: str, reason: str, now: float) -> None:
+        """Remember the reason for a while. Old entries are dropped."""
+        self._refused.pop(key, None)
+        self._refused[key] = now + REFUSED_SECONDS, reason
+        while self._refused[first := next(iter(self._refused))][0] <= now:
+            del self._refused[first]
 
     async def _live(self, pod: Pod, failure: Failure) -> Pod | None:
         """Return the live Pod, or None if the same container is no longer running."""

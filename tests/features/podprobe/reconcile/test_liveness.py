@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import orjson
 import pytest
 
 from app.api import names
@@ -11,12 +12,26 @@ from app.features.cloneset.kind import CLONE_SET
 from app.features.containerrecreate.kind import CONTAINER_RECREATE_REQUEST
 from app.features.containerrecreate.types import ContainerRecreateRequest
 from app.features.podprobe.kind import NODE_POD_PROBE
-from app.features.podprobe.plan.liveness import OWNER
+from app.features.podprobe.plan.liveness import OWNER, Failure
 from app.features.podprobe.plan.probes import replace_probes
-from app.features.podprobe.reconcile.liveness import requested_pods
+from app.features.podprobe.reconcile.liveness import (
+    BY_REQUESTED_POD,
+    RETRY_SECONDS,
+    Caches,
+    LivenessReconciler,
+    requested_pods,
+)
 from app.features.podunavailablebudget.kind import POD_UNAVAILABLE_BUDGET
+from app.kube.client import Client
+from app.kube.events import EventRecorder
+from app.kube.objects import OwnerReference, Pod, decode_pod
 from app.kube.resources import PODS
+from app.kube.store import Store
+from app.pods.disruption_budget import NoBudget
+from app.pods.predicates import BY_CONTROLLER, controller_keys
 from tests.features.podprobe.liveness_seeds import clone_set
+from tests.kit.virtualtime import VirtualClock
+from tests.kube.fakes import MemoryServer, virtual
 from tests.managed import events_of, in_managed
 from tests.sandbox.cluster import Simulated
 
@@ -223,6 +238,32 @@ async def test_a_pod_deleted_meanwhile_is_ignored(there: Simulated) -> None:
     await there.client.delete(PODS, pod["metadata"]["name"], "default")
     await there.client.clock.sleep(20)
     assert not any(pod["metadata"]["uid"] in name for name in await requests(there))
+
+
+@pytest.mark.behaviour("PPM-53")
+@virtual
+async def test_the_pods_of_a_workload_are_counted_once_for_all_its_failing_containers() -> None:
+    owner = {"apiVersion": "apps.kruise.io/v1beta1", "kind": "CloneSet", "name": "web", "uid": "w", "controller": True}
+    pods: Store[Pod] = Store({BY_CONTROLLER: controller_keys})
+    for number in range(100):
+        metadata = {"name": f"web-{number}", "namespace": "shop", "uid": str(number), "ownerReferences": [owner]}
+        status = {"conditions": [{"type": "Ready", "status": "True"}]}
+        pods.put(decode_pod(orjson.dumps({"metadata": metadata, "status": status})))
+    client = Client(MemoryServer(), VirtualClock())
+    counted = 0
+
+    def least_available(_owner: OwnerReference, _namespace: str) -> int:
+        nonlocal counted
+        counted += 1
+        return 100
+
+    caches = Caches(pods, Store(), Store({BY_REQUESTED_POD: requested_pods}))
+    reconciler = LivenessReconciler(client, caches, EventRecorder(client, "test"), NoBudget(), [least_available])
+    for _ in range(2):
+        for pod in pods.list():
+            assert not await reconciler._restart(pod, Failure("main", "containerd://c", 0, "failed"))
+        await client.clock.sleep(RETRY_SECONDS)
+    assert counted == 2
 
 
 def test_a_request_counts_for_its_own_namespace_only() -> None:
