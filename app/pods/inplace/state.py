@@ -319,11 +319,14 @@ def update_state(pod: Pod) -> InPlaceUpdateState | None:
     if text is None:
         return None
     try:
-        return _decode_state(text.encode())
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        found = _decode_state(text.encode())
+        for moment in filter(None, (found.update_timestamp, found.resize_retried)):
+            rfc3339(moment)  # its offset may lead out of the years that can be written
+    except (msgspec.MsgspecError, UnicodeError, RecursionError, OverflowError) as error:
         raise StateError(
             f"Pod {pod.metadata.namespace}/{pod.metadata.name}: annotation {IN_PLACE_UPDATE_STATE}: {error}"
         ) from error
+    return found
 
 
 def state_annotations(pod: Pod, state: InPlaceUpdateState) -> dict[str, str | None]:

@@ -88,6 +88,7 @@ def test_only_a_grace_annotation_of_another_revision_is_dropped() -> None:
     ({STATE: "{"}, StateError),
     ({STATE: '{"updateTimestamp":"yesterday"}'}, StateError),
     ({STATE: '{"updateTimestamp":"2026-01-02T03:04:05"}'}, StateError),
+    ({STATE: '{"updateTimestamp":"9999-12-31T23:59:59-01:00"}'}, StateError),
     ({GRACE: "7", STATE: "{}"}, GraceError),
     ({GRACE: '{"revision":"web-old","metaDataPatch":"%"}', STATE: "{}"}, GraceError),
     ({GRACE: '{"revision":"web-old","metaDataPatch":"W10="}', STATE: "{}"}, GraceError),

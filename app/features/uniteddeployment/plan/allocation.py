@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, TypeAlias
 
 from app.features.uniteddeployment.types import UNLIMITED, Share, ShareError, count_of
@@ -215,7 +215,7 @@ def pending_seconds(pod: Pod, critical_seconds: int, now: datetime) -> float | N
     if not is_unschedulable(pod):
         return None
     created = pod.metadata.creation_timestamp or now
-    return (created + timedelta(seconds=critical_seconds) - now).total_seconds()
+    return critical_seconds - (now - created).total_seconds()
 
 
 def schedulability(
@@ -227,7 +227,8 @@ def schedulability(
             return Schedulability(False, before, pending.remaining)
         return Schedulability(True, _condition("False", RESCHEDULE, now), float(duration_seconds))
     since = parsed_rfc3339(before.get("lastTransitionTime")) or now
-    left = (since + timedelta(seconds=duration_seconds) - now).total_seconds()
+    # Subtract rather than add: users may write any time, and dates would overflow.
+    left = duration_seconds - (now - since).total_seconds()
     if left > 0:
         return Schedulability(True, before, left)
     if pending.timed_out:

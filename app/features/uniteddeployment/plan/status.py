@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Final
 
 from app.api import names
@@ -295,7 +295,7 @@ def reservation(
         for pod in active
         if pod.metadata.labels.get(names.UNITED_REVISION_HASH) == update
     )
-    overdue_in = (updating_since + timedelta(seconds=limits.critical) - now).total_seconds()
+    overdue_in = limits.critical - (now - updating_since).total_seconds()
     found = _Found()
     for pod in active:
         left, label = late[pod.metadata.uid], _label(pod, written)
@@ -368,4 +368,4 @@ def _settled_in(pod: Pod, seconds: int, now: datetime) -> float | None:
     """Return the seconds until the Pod has been ready for ``seconds``, negative afterwards; None if it is not ready."""
     if pod.status.phase != "Running" or not is_ready(pod):
         return None
-    return ((ready_since(pod) or now) + timedelta(seconds=seconds) - now).total_seconds()
+    return seconds - (now - (ready_since(pod) or now)).total_seconds()

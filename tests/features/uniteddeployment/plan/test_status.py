@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
-from app.features.uniteddeployment.plan import rollout
+from app.features.uniteddeployment.plan import allocation, rollout
 from app.features.uniteddeployment.plan.rollout import Situation
 from app.features.uniteddeployment.plan.status import (
     Limits,
@@ -105,6 +105,14 @@ def test_unscheduled_and_newly_created_pods_are_reserved(
     assert result.again == pytest.approx(again, abs=0.01)
     known = {"true": True, "false": False}.get(one.metadata.labels.get(LABEL, ""))
     assert [label for _, label in result.labels] == ([] if known is reserved else [reserved])
+
+
+def test_times_at_the_end_of_the_calendar_are_harmless() -> None:
+    """Users may write any time to the statuses of their objects."""
+    end = (datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC) - NOW).total_seconds()
+    assert found(pod(label="true", ready=-end), updating=-end).reserved
+    before = {"type": "Schedulable", "status": "False", "lastTransitionTime": ago(-end)}
+    assert allocation.schedulability(before, allocation.Pending(), 300, NOW).unschedulable
 
 
 @pytest.mark.behaviour("UD-56", "UD-62")
