@@ -335,6 +335,23 @@ async def test_conditions_of_serverless_pods_mark_them(there: World) -> None:
     assert marker["status"]["matchedPods"] == 1
 
 
+@pytest.mark.behaviour("PPM-31")
+@in_world("EnablePodProbeMarkerOnServerless=true")
+async def test_markers_that_contradict_each_other_settle(there: World) -> None:
+    await there.node("v1", type="virtual-kubelet")
+    await there.pod("p1", "v1", app="x")
+    for name in ("a", "b"):
+        policy = [{"state": "Succeeded", "labels": {"by": name}}]
+        await there.marker(name, probe(podConditionType="healthy", markerPolicy=policy))
+    conditions = [{"type": "Initialized", "status": "True"}, {"type": "healthy", "status": "True"}]
+    await there.client.patch(PODS, "p1", {"status": {"conditions": conditions}}, "default", subresource="status")
+    await there.settled()
+    written = len(there.writes)
+    await there.settled(60)
+    assert there.writes[written:] == []
+    assert "by" in await there.labels()
+
+
 @pytest.mark.behaviour("PPM-11", "PPM-15")
 @in_world
 async def test_serverless_pods_count_even_if_they_are_not_marked(there: World) -> None:

@@ -123,19 +123,23 @@ class PodProbeMarkerReconciler:
         return (key_of(change.object),)
 
     def keys_for_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
-        """Return the markers that select the Pod, or selected it before the change. [PPM-10, PPM-41]"""
+        """Return the markers that select the Pod, or selected it before the change. If only its labels changed, return
+        those for which that makes a difference: two markers may set one label to different values. [PPM-10, PPM-41]"""
         old, new = change.old, change.new
-        if old is not None and new is not None and self._same(old, new):
+        if old is None or new is None or not self._same(old, new):
+            return sorted({key for pod in (old, new) if pod is not None for key in self._selecting(pod)})
+        if old.metadata.labels == new.metadata.labels:
             return ()
-        found: dict[ObjectKey, None] = {}
-        for pod in (old, new):
-            labels = pod.metadata.labels if pod is not None else {}
-            for key in label_keys(change.object.metadata.namespace, labels) if pod is not None else ():
-                for marker in self._caches.markers.by_index(BY_SELECTOR, key):
-                    selector = self._selector(marker)
-                    if selector is not None and selector.matches(labels):
-                        found[key_of(marker)] = None
-        return list(found)
+        return sorted(self._selecting(old) ^ self._selecting(new))
+
+    def _selecting(self, pod: Pod) -> set[ObjectKey]:
+        labels = pod.metadata.labels
+        return {
+            key_of(marker)
+            for key in label_keys(pod.metadata.namespace, labels)
+            for marker in self._caches.markers.by_index(BY_SELECTOR, key)
+            if (selector := self._selector(marker)) is not None and selector.matches(labels)
+        }
 
     def keys_for_node(self, change: Change[Node]) -> Iterable[ObjectKey]:
         """Return the markers that may have Pods on a node that was added, removed or became virtual."""
@@ -159,9 +163,9 @@ class PodProbeMarkerReconciler:
         return [key for key in dict.fromkeys(keys) if key in self._caches.markers]
 
     def _same(self, old: Pod, new: Pod) -> bool:
+        """Return whether nothing that affects the Pod's probes and marks has changed, except its labels."""
         return (
-            old.metadata.labels == new.metadata.labels
-            and old.status.pod_ip == new.status.pod_ip
+            old.status.pod_ip == new.status.pod_ip
             and is_probed(old) == is_probed(new)
             and not (self._serverless and old.status.conditions != new.status.conditions)
         )
