@@ -33,6 +33,8 @@ AFTER_THE_END: Final = 1.0
 #: leaves time for other jobs.
 COALESCE_SECONDS: Final = 0.05
 COALESCE_OBJECTS: Final = 1000
+#: Maximum number of remembered warnings of a job. They may name any number of Pods, one after another.
+MAX_WARNINGS: Final = 1000
 
 
 @dataclass(slots=True)
@@ -215,6 +217,8 @@ class JobReconciler(ABC, Generic[J, S]):
 
     def warn_once(self, job: J, state: JobState, reason: str, message: str) -> None:
         if message not in state.warnings:
+            if len(state.warnings) >= MAX_WARNINGS:
+                state.warnings.clear()
             state.warnings.add(message)
             self.record_event(job, "Warning", reason, message)
 

@@ -16,7 +16,7 @@ from app.kube.events import EventRecorder
 from app.kube.expectations import ScaleAction
 from app.kube.resources import ObjectKey
 from app.kube.store import Change, Store
-from app.workloads.jobs import JobState, write_each
+from app.workloads.jobs import MAX_WARNINGS, JobState, write_each
 from app.workloads.state import MAX_CONCURRENT_WRITES as MOST
 from tests.kit.transports import Noting
 from tests.kit.virtualtime import VirtualClock, run
@@ -131,6 +131,17 @@ def test_a_recreated_job_waits_for_nothing_of_its_predecessor(monkeypatch: pytes
         assert jobs.expected.unsatisfied(key) is None
 
     run(main())
+
+
+@virtual
+async def test_warnings_about_any_number_of_pods_take_little_memory() -> None:
+    client = Client(MemoryServer(), VirtualClock())
+    jobs = BroadcastJobReconciler(client, Caches(Store(), Store(), Store()), EventRecorder(client, "test"))
+    job = BroadcastJob.model_validate({"metadata": {"name": "job", "namespace": "shop"}, "spec": {"template": {}}})
+    state = JobState("u")
+    for number in range(2 * MAX_WARNINGS):
+        jobs.warn_once(job, state, "DuplicatePodCreatedOnSameNode", f"Duplicated pod {number} found")
+    assert len(state.warnings) <= MAX_WARNINGS
 
 
 @virtual
