@@ -43,7 +43,7 @@ from app.features.uniteddeployment.writes import (
     report,
 )
 from app.framework.feature import ControllerContext, Reconciling
-from app.framework.watched import PODS, REVISIONS, Watched
+from app.framework.watched import BY_NAMESPACE, PODS, REVISIONS, Watched
 from app.kube.client import Client, get_or_none
 from app.kube.controller import Result, Watch
 from app.kube.errors import ApiError, KubeError, NotFound, message_of
@@ -191,8 +191,8 @@ class UnitedDeploymentReconciler:
         if not missing or self._clock.monotonic() - state.since > PREDECESSOR_SECONDS:
             return False
         owner = KIND.owner(united.metadata)
-        for one in self._caches.workloads[kind].list():
-            if one.metadata.namespace != united.metadata.namespace or one.subset not in missing:
+        for one in self._caches.workloads[kind].by_index(BY_NAMESPACE, united.metadata.namespace):
+            if one.subset not in missing:
                 continue
             reference = KIND.managing_reference(one.metadata)
             if reference is not None and reference.name == united.name and not is_controlled_by(one.metadata, owner):
@@ -417,7 +417,7 @@ def subset_keys(pod: Pod) -> Iterable[str]:
 
 def _workloads(template: str, resource: Resource) -> Watched[SubsetWorkload]:
     name = f"workloads of subsets ({template})"
-    indexes = {BY_CONTROLLER: controller_keys}
+    indexes = {BY_CONTROLLER: controller_keys, BY_NAMESPACE: lambda found: [found.metadata.namespace]}
     return Watched(name, resource, decode_subset_workload, label_selector=names.SUBSET_NAME, indexes=indexes)
 
 

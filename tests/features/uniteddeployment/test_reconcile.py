@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
+import orjson
 import pytest
 
 from app.api import names
 from app.features.uniteddeployment import reconcile
 from app.features.uniteddeployment.plan import rollout, subsets
-from app.features.uniteddeployment.types import UnitedDeployment
+from app.features.uniteddeployment.plan.subsets import Claims
+from app.features.uniteddeployment.reconcile import Caches, UnitedDeploymentReconciler, _State
+from app.features.uniteddeployment.types import CLONE_SET, UnitedDeployment
 from app.features.uniteddeployment.writes import SubsetWriter
+from app.framework.watched import Stores
 from app.kube.client import Client
 from app.kube.events import EventRecorder
 from app.kube.objects import ObjectMeta, Pod
 from app.kube.resources import CONFIGMAPS, PODS
+from app.kube.store import Store
 from app.kube.wire import Request
 from app.workloads.settings import Content
 from tests.features.uniteddeployment.world import CLONE_SETS, NAMESPACE, SUBSET, UNITED, World, in_world
+from tests.fuzz.cost import counted
 from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import MemoryServer, json_response, virtual
 
@@ -424,3 +430,26 @@ async def test_a_pod_that_cannot_be_deleted_does_not_keep_the_next_subset_stuck(
     errors = await SubsetWriter(client, EventRecorder(client, "tests"), {}).delete_pods(pods)
     assert [error.partition(":")[0] for error in errors] == ["Pod a-0"]
     assert [request.path.rpartition("/")[2] for request in server.requests] == ["a-0", "b-0"]
+
+
+@virtual
+async def test_a_new_object_costs_the_same_however_many_workloads_other_namespaces_have() -> None:
+    def steps(workloads: int) -> int:
+        stores = Stores(reconcile.WATCHED)
+        cache = stores(reconcile.WORKLOADS[CLONE_SET])
+        for number in range(workloads):
+            metadata = {"name": f"w{number}", "namespace": "others", "uid": f"{number}", "labels": {SUBSET: "a"}}
+            cache.put(subsets.decode_subset_workload(orjson.dumps({"metadata": metadata})))
+        client = Client(MemoryServer(), VirtualClock())
+        caches = Caches(stores(reconcile.UNITED), Store(), Store(), {CLONE_SET: cache})
+        reconciler = UnitedDeploymentReconciler(client, caches, EventRecorder(client, "tests"), {})
+        metadata = {"name": "web", "namespace": NAMESPACE, "uid": "u"}
+        spec = {"selector": {}, "topology": {"subsets": [{"name": "a"}]}}
+        united = UnitedDeployment.model_validate({"metadata": metadata, "spec": spec})
+        with counted() as count:
+            reconciler._awaits_predecessor(
+                united, _State("u", client.clock.monotonic()), CLONE_SET, Claims({}, [], [], [])
+            )
+        return count[0]
+
+    assert steps(100) == steps(1)
