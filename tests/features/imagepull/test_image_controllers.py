@@ -10,7 +10,7 @@ import pytest
 from app.features.imagepull.defaults import job_with_defaults
 from app.kube.resources import NAMESPACES, NODES, PODS, SECRETS
 from app.workloads.predownload import Puller, pull_job
-from tests.features.imagepull.world import AGENTS, JOBS, NODE_IMAGES, World, in_world
+from tests.features.imagepull.world import AGENTS, BETA, JOBS, NODE_IMAGES, World, in_world
 
 Json = dict[str, Any]
 
@@ -466,6 +466,24 @@ async def test_an_unreadable_secret_of_a_manual_list_is_kept(there: World) -> No
     assert found["spec"]["images"]["ubuntu"]["pullSecrets"] == secrets
     await there.settled(60)  # an unreadable secret delays nothing else
     assert await there.tag("n1", "ubuntu", "22.04") is None
+
+
+@pytest.mark.behaviour("IMG-32")
+@in_world
+async def test_owners_and_secrets_that_cannot_be_read_delay_nothing_else(there: World) -> None:
+    await there.nodes("n1")
+    there.manager.refuse = lambda request: request.path.endswith(("/imagepulljobs/former", "/secrets/none"))
+    tag = {"tag": "22.04", "createdAt": "2030-01-01T00:00:00Z", "pullPolicy": {"ttlSecondsAfterFinished": 100}}
+    owner = {"apiVersion": BETA, "kind": "ImagePullJob", "namespace": "default", "name": "former", "uid": "1"}
+    owned = {**tag, "tag": "24.04", "ownerReferences": [owner], "pullPolicy": {"ttlSecondsAfterFinished": 1000}}
+    secrets = [{"namespace": "default", "name": "none"}]
+    images = {"ubuntu": {"tags": [tag, owned], "pullSecrets": secrets}}
+    await there.client.patch(NODE_IMAGES, "n1", {"spec": {"images": images}})
+    await there.settled(120)
+    found = await there.get(NODE_IMAGES, "n1")
+    (left,) = found["spec"]["images"]["ubuntu"]["tags"]
+    assert (left["tag"], left["ownerReferences"]) == ("24.04", [owner])
+    assert found["spec"]["images"]["ubuntu"]["pullSecrets"] == secrets
 
 
 @pytest.mark.behaviour("IMG-64")

@@ -18,7 +18,7 @@ from app.features.imagepull.reconcile.jobs import JOBS
 from app.features.imagepull.types import BATCH, ImagePullJob
 from app.kube.client import Client, get_or_none, retry_conflicts
 from app.kube.controller import Result
-from app.kube.errors import Forbidden, NotFound
+from app.kube.errors import ApiError, NotFound
 from app.kube.events import EventRecorder, reference
 from app.kube.objects import Metadata, Node, ObjectMeta, ObjectReference, decode_metadata
 from app.kube.patches import merge_difference
@@ -133,7 +133,7 @@ class NodeImageReconciler:
 
     async def _gone_jobs(self, node_image: NodeImage) -> frozenset[str]:
         """Return the UIDs of tag owners that are deleted jobs. Jobs missing from the cache are looked up in the API
-        server, as the cache may lag or not include their namespace. [IMG-32]"""
+        server, as the cache may lag or not include their namespace; unreadable ones are kept. [IMG-32]"""
         owners = {
             owner.uid: owner
             for entry in node_image.spec.images.values()
@@ -148,7 +148,11 @@ class NodeImageReconciler:
                 continue
             live: Metadata | None = None
             if owner.namespace:
-                live = await get_or_none(self._client, JOBS, owner.name, owner.namespace, decode=decode_metadata)
+                try:
+                    live = await get_or_none(self._client, JOBS, owner.name, owner.namespace, decode=decode_metadata)
+                except ApiError as error:
+                    logger.debug("cannot read ImagePullJob %s/%s: %s", owner.namespace, owner.name, error)
+                    continue
             if live is None or live.metadata.uid != uid:
                 gone.add(uid)
         return frozenset(gone)
@@ -170,8 +174,8 @@ class NodeImageReconciler:
                 await self._client.get(SECRETS, secret.name, secret.namespace, decode=decode_metadata)
             except NotFound:
                 gone.add((secret.namespace, secret.name))
-            except Forbidden:
-                logger.debug("no access to Secret %s/%s", secret.namespace, secret.name)
+            except ApiError as error:
+                logger.debug("cannot read Secret %s/%s: %s", secret.namespace, secret.name, error)
         return frozenset(gone)
 
     async def _fail(self, node_image: NodeImage) -> None:
