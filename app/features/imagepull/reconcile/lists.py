@@ -40,7 +40,7 @@ class _State:
     #: What is wrong with the spec.
     invalid: str
     hash: str = ""
-    #: By UID: the generation of a job, and whether its spec matches the list's.
+    #: By UID: the generation of a job, and whether it is up to date.
     matches: dict[str, tuple[int, bool]] = field(default_factory=dict)
 
 
@@ -99,7 +99,8 @@ class ImageListPullJobReconciler:
         return None
 
     def _children(self, job: ImageListPullJob, state: _State) -> plan.Children:
-        """Compare the jobs of the list with it. Jobs that have not changed are not compared again."""
+        """Compare the jobs of the list with it: by their hash, and jobs with another hash by their spec. Jobs that have
+        not changed are not compared again. [IMG-73]"""
         present = self._jobs.by_index(BY_LIST, plan.owner_of(job).index_key)
         known, state.matches = state.matches, {}
         template: plan.Json | None = None
@@ -108,7 +109,9 @@ class ImageListPullJobReconciler:
             before = known.get(uid)
             if before is None or before[0] != generation:
                 template = plan.template_of(job) if template is None else template
-                before = generation, plan.is_up_to_date(child, template)
+                state.hash = state.hash or plan.template_hash(template)
+                labeled = child.metadata.labels.get(names.CONTROLLER_REVISION_HASH) == state.hash
+                before = generation, labeled or plan.is_up_to_date(child, template)
             state.matches[uid] = before
         return plan.children_of(job, present, lambda child: state.matches[child.metadata.uid][1])
 

@@ -78,29 +78,52 @@ async def test_images_and_template_may_change(there: World) -> None:
 
 @pytest.mark.behaviour("IMG-73")
 @in_world
+async def test_an_edited_job_is_kept_until_the_template_changes(there: World) -> None:
+    """Someone else's webhook may also add to a job: replacing it would never end."""
+    await there.nodes("n1")
+    await there.list_job("a:1", completionPolicy={"type": "Never"})
+    await there.counts("several", LISTS, succeeded=1)
+    before = (await jobs(there))["a:1"]["metadata"]
+    await there.client.patch(JOBS, before["name"], {"spec": {"parallelism": 7}}, "default")
+    await there.settled()
+    after = (await jobs(there))["a:1"]
+    assert (after["metadata"]["uid"], after["spec"]["parallelism"]) == (before["uid"], 7)
+    await there.client.patch(LISTS, "several", {"spec": {"parallelism": 3}}, "default")
+    await there.settled()
+    assert (await jobs(there))["a:1"]["spec"]["parallelism"] == 3
+
+
+@pytest.mark.behaviour("IMG-73")
+@in_world
 async def test_a_list_and_its_jobs_are_compared_once(there: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """This takes long for large specs, and every change of a job causes a reconcile."""
     compared: list[str] = []
-    truly, valid = plan.is_up_to_date, reconcile.go_error
+    truly, hashed, valid = plan.is_up_to_date, plan.template_hash, reconcile.go_error
 
     def noted(child: ImagePullJob, template: Json) -> bool:
         compared.append(child.spec.image)
         return truly(child, template)
+
+    def hashing(template: Json) -> str:
+        compared.append("hash")
+        return hashed(template)
 
     def validated(type_: Any, value: Any, path: str) -> Any:
         compared.append(path)
         return valid(type_, value, path)
 
     monkeypatch.setattr(plan, "is_up_to_date", noted)
+    monkeypatch.setattr(plan, "template_hash", hashing)
     monkeypatch.setattr(reconcile, "go_error", validated)
     await there.nodes("n1")
     await there.list_job("a:1", "b:1", completionPolicy={"type": "Never"})
     await there.counts("several", LISTS, succeeded=2)
     await there.settled()
-    assert sorted(compared) == ["a:1", "b:1", "spec"]
+    assert sorted(compared) == ["hash", "spec"]
     await there.client.patch(LISTS, "several", {"spec": {"parallelism": 3}}, "default")
     await there.settled()
-    assert sorted(compared) == ["a:1"] * 3 + ["b:1"] * 3 + ["spec"] * 2
+    # Only jobs with another hash are compared.
+    assert sorted(compared) == ["a:1", "b:1", "hash", "hash", "spec", "spec"]
 
 
 @pytest.mark.behaviour("IMG-71", "IMG-104")
