@@ -121,11 +121,11 @@ def state_of(pod: Pod) -> str:
 
 
 def next_state(
-    pod: Pod, lifecycle: Lifecycle | None, *, at_update_revision: bool, update_complete: bool
+    pod: Pod, lifecycle: Lifecycle | None, *, at_update_revision: bool, update_complete: bool, needs_node: bool = True
 ) -> LifecycleState | None:
     """Return the state a refresh moves the Pod to, or None if it stays. [PM-74 … PM-77]
 
-    ``update_complete``: see PM-54. Without a preNormal hook, the Pod must be scheduled to become Normal.
+    ``update_complete``: see PM-54. ``needs_node``: without a preNormal hook, only a scheduled Pod becomes Normal.
     """
     hooks = lifecycle or NO_LIFECYCLE
     match state_of(pod):
@@ -133,7 +133,7 @@ def next_state(
             if hooks.pre_normal is not None:
                 passed = is_all_hooked(hooks.pre_normal, pod)
             else:
-                passed = bool(pod.spec.node_name)
+                passed = bool(pod.spec.node_name) or not needs_node
             return LifecycleState.NORMAL if passed else None
         case LifecycleState.PREPARING_UPDATE if at_update_revision:
             return _done(pod, lifecycle)

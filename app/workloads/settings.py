@@ -183,6 +183,8 @@ class EngineGates:
     lifecycle_states: bool = True
     #: They also set one on Pods without a state, such as adopted ones.
     first_lifecycle_state: bool = True
+    #: Without a preNormal hook, only scheduled Pods become Normal. [PM-74]
+    normal_needs_node: bool = True
     #: Changes to claim templates replace Pods.
     recreate_on_claim_change: bool = False
     env_from_metadata: bool = True

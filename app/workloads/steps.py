@@ -132,7 +132,13 @@ def refresh_pod(
         return PodRefresh(patch=step.patch, resize=step.resize)
     if step.action is RefreshAction.WAIT:
         return PodRefresh(requeue_after=step.delay)
-    state = next_state(pod, settings.lifecycle, at_update_revision=returns, update_complete=complete)
+    state = next_state(
+        pod,
+        settings.lifecycle,
+        at_update_revision=returns,
+        update_complete=complete,
+        needs_node=settings.gates.normal_needs_node,
+    )
     if state is LifecycleState.NORMAL and gets_initial_conditions(pod, settings.lifecycle):
         return NOTHING
     shown = settings.gates.lifecycle_states and bool(state_of(pod))

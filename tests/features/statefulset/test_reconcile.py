@@ -114,6 +114,16 @@ async def test_a_pod_is_created_after_its_claims() -> None:
     ]
 
 
+@pytest.mark.behaviour("PM-74")
+@virtual
+async def test_a_pod_is_normal_without_a_node_once_its_hook_is_removed() -> None:
+    preparing = {"lifecycle.apps.kruise.io/state": "PreparingNormal"}
+    shell = shown(a_set(replicas=1), a_pod(0, labels=preparing, ready=False, phase="Pending"))
+    await shell.reconcile()
+    (written,) = shell.bodies("PATCH", "/pods/web-0")
+    assert written["metadata"]["labels"] == {"lifecycle.apps.kruise.io/state": "Normal"}
+
+
 @pytest.mark.behaviour("AS-34", "AS-67", "AS-121", "AS-146")
 @virtual
 async def test_a_terminating_claim_is_awaited_and_its_deletion_wakes_the_set() -> None:

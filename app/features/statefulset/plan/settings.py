@@ -36,6 +36,7 @@ class Gates(EngineGates):
 
     template_hash: bool = False
     first_lifecycle_state: bool = False
+    normal_needs_node: bool = False
     pod_index_label: bool = True
     start_ordinal: bool = False
     #: Claims are deleted with the set or with their Pods, according to the retention policy.
