@@ -88,6 +88,12 @@ def test_the_patch_is_small_cites_rules_and_is_idempotent(version: str) -> None:
     assert mutate(review(stored, stored)) == Allowed()
 
 
+@pytest.mark.behaviour("SS-8", "SS-10")
+def test_an_empty_list_of_containers_keeps_its_hashes_on_the_next_write() -> None:
+    stored = accepted(sidecar_set(containers=[], initContainers=[CONTAINER]))
+    assert accepted(stored, stored)["metadata"]["annotations"] == stored["metadata"]["annotations"]
+
+
 @pytest.mark.behaviour("SS-5", "SS-6", "SS-7")
 @pytest.mark.parametrize("version", [ALPHA, BETA])
 def test_a_set_is_stored_without_empty_values_as_in_openkruise(version: str) -> None:
