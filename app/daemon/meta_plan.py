@@ -22,6 +22,7 @@ from app.pods.container_meta import (
     env_hash,
     hash_of_env,
     launch_priorities,
+    outdated_env,
     runtime_meta,
 )
 
@@ -147,14 +148,11 @@ def outdated(pod: Pod, meta: RuntimeMeta) -> list[Outdated]:
     if condition is None or condition.status != "False":
         return []
     running = {status.name: status.container_id for status in pod.status.container_statuses}
-    containers = {container.name: container for container in pod.spec.containers}
+    late = frozenset(outdated_env(pod, meta))
     found = [
         Outdated(one.name, one.container_id)
         for one in meta.containers
-        if one.hashes.env_hash
-        and (container := containers.get(one.name)) is not None
-        and running.get(one.name) == one.container_id
-        and one.hashes.env_hash != env_hash(container, pod)
+        if one.hashes.env_hash and one.name in late and running.get(one.name) == one.container_id
     ]
     if not found:
         return []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Final
 from zlib import crc32
@@ -21,6 +21,8 @@ from app.kube.objects import Container, Pod, Struct
 
 #: fieldPath of an env variable that reads a label or an annotation.
 FIELD_PATH: Final = re.compile(r"metadata\.(labels|annotations)\['(.*)'\]", re.DOTALL)
+#: Maximum length of the env in a Pod that is hashed in full, as by OpenKruise's agents.
+LONGEST_OF_POD: Final = 16 * LONGEST
 #: Env variables that are set from the SidecarSet, not from the template. [PM-17]
 NO_REFERENCE: Final = frozenset({names.ENV_SIDECARSET_VERSION, names.ENV_SIDECARSET_VERSION_ALT})
 
@@ -95,11 +97,15 @@ def hash_of_env(values: Mapping[str, str]) -> int:
 
     Thousands of variables may read one annotation of 256 KB. Of long values, each distinct text is read only once.
     """
-    texts = [text for entry in sorted(values.items()) for text in entry]
+    texts = _texts(values)
     if sum(map(len, texts)) <= LONGEST:
         return _env_hash(*texts)
     sums = {text: crc32(text.encode("utf-8", "surrogatepass")) for text in set(texts)}
     return crc32(repr([sums[text] for text in texts]).encode()) or 1
+
+
+def _texts(values: Mapping[str, str]) -> list[str]:
+    return [text for entry in sorted(values.items()) for text in entry]
 
 
 @lru_cache(4096)
@@ -107,6 +113,9 @@ def _env_hash(*texts: str) -> int:
     values = zip(texts[::2], texts[1::2], strict=True)
     entries = [{"name": name} | ({"value": value} if value else {}) for name, value in values]
     return deep_hash(dumps_go(entries or None).encode())
+
+
+_long_env_hash: Final = lru_cache(64)(_env_hash.__wrapped__)
 
 
 def is_image_current(pod: Pod, meta: RuntimeMeta) -> bool:
@@ -125,11 +134,23 @@ def is_image_current(pod: Pod, meta: RuntimeMeta) -> bool:
 
 def is_env_current(pod: Pod, meta: RuntimeMeta) -> bool:
     """Return whether every container was started with the Pod's current labels and annotations. [PM-48]"""
-    reported = _reported(pod, meta)
-    return all(
-        (found := reported.get(container.name)) is not None and found.env_hash == env_hash(container, pod)
-        for container in pod.spec.containers
-    )
+    return not any(outdated_env(pod, meta))
+
+
+def outdated_env(pod: Pod, meta: RuntimeMeta) -> Iterator[str]:
+    """Yield the containers that are not reported to run with the Pod's current labels and annotations.
+
+    OpenKruise's agents report another hash of a long env than ours. Up to a total length, it counts as well. [PM-138]
+    """
+    reported, left = _reported(pod, meta), LONGEST_OF_POD
+    for container in pod.spec.containers:
+        found, values = reported.get(container.name), env_from_metadata(container, pod)
+        if found is not None and found.env_hash == hash_of_env(values):
+            continue
+        texts = _texts(values)
+        left -= sum(map(len, texts))
+        if found is None or left < 0 or found.env_hash != _long_env_hash(*texts):
+            yield container.name
 
 
 def _reported(pod: Pod, meta: RuntimeMeta) -> Mapping[str, ContainerHashes]:

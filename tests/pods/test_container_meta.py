@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from app.api import names
+from app.daemon.meta_plan import outdated
 from app.kube.hashes import deep_hash
 from app.pods import container_meta
-from app.pods.container_meta import env_hash, hash_of_env, plain_hash
+from app.pods.container_meta import LONGEST_OF_POD, env_hash, hash_of_env, plain_hash, runtime_meta
 from app.pods.inplace.eligibility import blocked_on_pod
 from app.pods.inplace.state import UpdateSpec
 from app.pods.inplace.steps import RefreshAction, refresh, start, unready_patch
@@ -91,6 +92,21 @@ def test_a_changed_annotation_is_complete_when_the_agent_reports_it() -> None:
     other = meta(raw, "nginx:1", "2", "containerd://gone")
     assert refresh(pod(other), NOW).action is RefreshAction.INCOMPLETE
     assert refresh(pod(meta(raw, "nginx:1", "2")), NOW).action is RefreshAction.READY
+
+
+@pytest.mark.behaviour("PM-48", "PM-138")
+@pytest.mark.parametrize(("length", "action"), [
+    (2_000, RefreshAction.READY), (LONGEST_OF_POD, RefreshAction.INCOMPLETE)
+])  # fmt: skip
+def test_openkruises_agent_reports_a_long_annotation(length: int, action: RefreshAction) -> None:
+    values = ["1" * length, "2" * length]
+    old, new = (template(CFG, annotations={"cfg": value}) for value in values)
+    raw = begun(possible(old, new), old)
+    reports = [pod(meta(raw, "nginx:1", value)) for value in values]
+    assert [refresh(found, NOW).action for found in reports] == [RefreshAction.INCOMPLETE, action]
+    known = [runtime_meta(found) for found in reports]
+    late = [outdated(found, one) for found, one in zip(reports, known, strict=True) if one is not None]
+    assert [len(one) for one in late] == [1, action is RefreshAction.INCOMPLETE]
 
 
 @pytest.mark.behaviour("PM-140")
