@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -26,6 +27,9 @@ _RESERVED_NAMES: Final = frozenset(
     ("PodScheduled", "Initialized", "Ready", "ContainersReady", "KruisePodReady", "InPlaceUpdateReady")
 )
 _NUMBERS: Final = ("initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold")
+_is_control: Final = re.compile(r"[\x00-\x1f\x7f]").search
+_is_bad_escape: Final = re.compile(r"%(?![0-9a-fA-F]{2})").search
+_is_scheme: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:").match
 _HANDLERS: Final = ("exec", "httpGet", "tcpSocket")
 #: Longer lists are rejected without validating their entries.
 MAX_PROBES: Final = 256
@@ -148,7 +152,13 @@ def _request_errors(action: Mapping[str, Any], path: Path) -> list[FieldError]:
 
 
 def _is_request_path(text: str) -> bool:
-    if any(ord(char) < 0x20 or ord(char) == 0x7F for char in text):
+    """Return whether Go's ``url.Parse`` accepts the path."""
+    target, _, fragment = text.partition("#")
+    path = target.partition("?")[0]
+    segment = path.partition("/")[0]
+    if _is_control(text) or _is_bad_escape(path) or _is_bad_escape(fragment):
+        return False
+    if ":" in segment and not _is_scheme(segment):
         return False
     try:
         urlsplit(text)
