@@ -174,6 +174,13 @@ CLAIM: Final[GoType] = struct(
     optional("spec", CLAIM_SPEC),
     optional("status", _CLAIM_STATUS),
 )
+#: Go types of the fields of workloads' specs for which the models have no type.
+SPEC_TYPES: Final[Mapping[str, GoType]] = {
+    "selector": pointer(LABEL_SELECTOR),
+    "matchSelector": LABEL_SELECTOR,
+    "template": POD_TEMPLATE,
+    "volumeClaimTemplates": list_of(CLAIM),
+}
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from app.api.fields import IN_PLACE_ONLY, ON_POD_ROLLING_UPDATE, POD_UPDATE_POLICIES
-from app.api.gocore import LABEL_SELECTOR
-from app.api.gojson import GoType, list_of, pointer
-from app.api.gopod import CLAIM, POD_TEMPLATE
 from app.kube.fielderrors import (
     FieldError,
     GoLiteral,
@@ -37,14 +34,6 @@ from app.kube.validation import (
 )
 from app.pods.inplace.eligibility import Blocked, InPlaceOptions, update_spec
 from app.pods.revisions import Revision, template_data
-
-#: Go types of the spec fields for which the models have no type.
-SPEC_TYPES: Final[Mapping[str, GoType]] = {
-    "selector": pointer(LABEL_SELECTOR),
-    "matchSelector": LABEL_SELECTOR,
-    "template": POD_TEMPLATE,
-    "volumeClaimTemplates": list_of(CLAIM),
-}
 
 # Checks for every workload kind: reject selectors that match nothing and templates that its Pods cannot have.
 # Messages, paths and their order are OpenKruise's.

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from app.api import names
 from app.api.gojson import GoType
+from app.api.gopod import SPEC_TYPES
 from app.api.schema import go_struct
 from app.api.webhooks import (
     Judgment,
@@ -35,7 +36,7 @@ from app.kube.resources import PODS
 from app.pods.predicates import Owner, is_controlled_by
 from app.pods.template_check import PERMISSION as MAY_CHECK_TEMPLATES
 from app.pods.template_check import TemplateLookups, complete_templates, default_templates, judge_template
-from app.workloads.validation import SPEC, SPEC_TYPES, metadata_errors
+from app.workloads.validation import SPEC, metadata_errors
 
 # Go types of the CloneSet spec in both versions, derived from the models. OpenKruise's webhook stores the spec as its
 # Go types marshal it: without empty values and with canonical quantities. This webhook does the same, so that stored

@@ -8,6 +8,7 @@ from typing import Final
 
 from app.api import names
 from app.api.gojson import GoType
+from app.api.gopod import SPEC_TYPES
 from app.api.schema import go_struct
 from app.api.webhooks import (
     Judgment,
@@ -26,7 +27,7 @@ from app.kube.admission import Allowed, Decision, Handler, Review
 from app.kube.patches import same
 from app.pods.template_check import PERMISSION as MAY_CHECK_TEMPLATES
 from app.pods.template_check import TemplateLookups, judge_template
-from app.workloads.validation import SPEC, SPEC_TYPES, metadata_errors
+from app.workloads.validation import SPEC, metadata_errors
 
 # Go types of the DaemonSet spec in both versions. OpenKruise's webhook stores the spec as Go marshals it. This webhook
 # does the same, but keeps unknown fields.

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from app.api import names
 from app.api.gojson import GoType, normalized
+from app.api.gopod import SPEC_TYPES
 from app.api.schema import go_struct
 from app.api.webhooks import (
     Judgment,
@@ -27,7 +28,6 @@ from app.features.statefulset.validation import Facts, annotation_warnings, name
 from app.kube.admission import Allowed, Decision, Handler, Operation, PolicyRule, Review
 from app.kube.client import Client
 from app.pods.template_check import TemplateLookups, complete_templates
-from app.workloads.validation import SPEC_TYPES
 
 # Go types of the Advanced StatefulSet spec in both versions. OpenKruise's webhook stores the spec as its Go types
 # marshal it. This webhook does the same, but keeps unknown fields.

@@ -7,8 +7,12 @@ from typing import Any, Final
 
 from app.api import names
 from app.api.core.defaults import completed_template, default_claim_template
-from app.api.gojson import list_of, normalized
-from app.api.gopod import CLAIM, POD_TEMPLATE
+from app.api.gocore import LABEL_SELECTOR, always, optional
+from app.api.gojson import BOOL, INT32, INT_OR_STRING, GoType, list_of, normalized, pointer, struct
+from app.api.gopod import CLAIM, POD_TEMPLATE, SPEC_TYPES
+from app.api.schema import go_struct
+from app.features.cloneset.types import CloneSetSpec
+from app.features.statefulset.types import StatefulSetSpec
 from app.features.uniteddeployment.types import (
     ADVANCED_STATEFUL_SET,
     CLONE_SET,
@@ -24,12 +28,47 @@ REVISION_HISTORY_LIMIT: Final = 10
 #: Assumed if rescheduleCriticalSeconds and unschedulableDuration are unset; not written to the object.
 RESCHEDULE_CRITICAL_SECONDS: Final = 30
 UNSCHEDULABLE_SECONDS: Final = 300
-#: Structs of a workload's spec that Go marshals even if they are empty.
-_ALWAYS_PRINTED: Final[Mapping[str, tuple[str, ...]]] = {
-    STATEFUL_SET: ("updateStrategy",),
-    ADVANCED_STATEFUL_SET: ("updateStrategy", "volumeClaimUpdateStrategy"),
-    CLONE_SET: ("scaleStrategy", "updateStrategy"),
-    DEPLOYMENT: ("strategy",),
+_STRATEGY: Final = struct(
+    optional("type"),
+    optional(
+        "rollingUpdate",
+        pointer(
+            struct(
+                optional("partition", pointer(INT32)),
+                optional("maxUnavailable", pointer(INT_OR_STRING)),
+                optional("maxSurge", pointer(INT_OR_STRING)),
+            )
+        ),
+    ),
+)
+_NATIVE: Final = (
+    optional("replicas", pointer(INT32)),
+    always("selector", pointer(LABEL_SELECTOR)),
+    always("template", POD_TEMPLATE),
+    optional("minReadySeconds", INT32),
+    optional("revisionHistoryLimit", pointer(INT32)),
+)
+#: Go types of the workloads' specs.
+_SPECS: Final[Mapping[str, GoType]] = {
+    STATEFUL_SET: struct(
+        *_NATIVE,
+        optional("volumeClaimTemplates", list_of(CLAIM)),
+        always("serviceName"),
+        optional("podManagementPolicy"),
+        optional("updateStrategy", _STRATEGY),
+        optional(
+            "persistentVolumeClaimRetentionPolicy", pointer(struct(optional("whenDeleted"), optional("whenScaled")))
+        ),
+        optional("ordinals", pointer(struct(always("start", INT32)))),
+    ),
+    DEPLOYMENT: struct(
+        *_NATIVE,
+        optional("strategy", _STRATEGY),
+        optional("paused", BOOL),
+        optional("progressDeadlineSeconds", pointer(INT32)),
+    ),
+    ADVANCED_STATEFUL_SET: go_struct(StatefulSetSpec, SPEC_TYPES),
+    CLONE_SET: go_struct(CloneSetSpec, SPEC_TYPES),
 }
 
 
@@ -78,21 +117,15 @@ def as_printed(obj: dict[str, Any]) -> dict[str, Any]:
         for subset in objects(topology.get("subsets")):
             _filled(subset, "nodeSelectorTerm")
     for name in TEMPLATES:
-        workload = object_at(object_at(object_at(spec, "template"), name), "spec")
-        if workload is None:
+        workload = object_at(object_at(spec, "template"), name)
+        if workload is None or object_at(workload, "spec") is None:
             continue
-        for field in _ALWAYS_PRINTED[name]:
-            _filled(workload, field)
-        if name == STATEFUL_SET and workload.get("serviceName") is None:
-            workload["serviceName"] = ""
-        scale = object_at(workload, "scaleStrategy")
-        if scale is not None and str(obj.get("apiVersion")).endswith(f"/{names.V1BETA1}"):
-            scale.setdefault("enablePVCReuse", False)
-        at = f"spec.template.{name}.spec"
-        if isinstance(workload.get("template"), dict):
-            workload["template"] = normalized(POD_TEMPLATE, workload["template"], f"{at}.template")
-        if isinstance(claims := workload.get("volumeClaimTemplates"), list):
-            workload["volumeClaimTemplates"] = normalized(list_of(CLAIM), claims, f"{at}.volumeClaimTemplates")
+        workload["spec"] = printed = normalized(_SPECS[name], workload["spec"], f"spec.template.{name}.spec")
+        if printed["selector"] is None:
+            del printed["selector"]  # the API server drops null
+        scale = object_at(printed, "scaleStrategy") or {}
+        if scale.get("enablePVCReuse") is False and not str(obj.get("apiVersion")).endswith(f"/{names.V1BETA1}"):
+            del scale["enablePVCReuse"]
     return obj
 
 

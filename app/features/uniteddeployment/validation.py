@@ -422,8 +422,8 @@ def _immutable_template_errors(new: UnitedDeploymentSpec, old: UnitedDeploymentS
 
     def kept(workload: Mapping[str, Any]) -> dict[str, Any]:
         body = {key: value for key, value in (workload.get("spec") or {}).items() if key not in mutable}
-        as_printed({"spec": {"template": {now[0]: {"spec": body}}}})
-        return {key: value for key, value in body.items() if key not in mutable and value not in (None, {}, [], "")}
+        printed = as_printed({"spec": {"template": {now[0]: {"spec": body}}}})["spec"]["template"][now[0]]["spec"]
+        return {key: value for key, value in printed.items() if key not in mutable}
 
     try:
         if same(kept(now[1]), kept(then[1])):

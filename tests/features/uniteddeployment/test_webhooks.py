@@ -177,11 +177,13 @@ def test_fields_that_subsets_cannot_change_are_immutable() -> None:
 def test_writing_a_manifest_again_changes_nothing() -> None:
     manifest = united(kind="statefulSetTemplate")
     claims = [{"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"]}}]
-    manifest["spec"]["template"]["statefulSetTemplate"]["spec"]["volumeClaimTemplates"] = claims
+    zeros = {"minReadySeconds": 0, "podManagementPolicy": "", "ordinals": None}
+    manifest["spec"]["template"]["statefulSetTemplate"]["spec"] |= {"volumeClaimTemplates": claims, **zeros}
     stored = write(json_copy(manifest)).obj
     assert stored is not None
     spec = stored["spec"]["template"]["statefulSetTemplate"]["spec"]
     assert spec["serviceName"] == ""
+    assert not spec.keys() & zeros.keys()
     (claim,) = spec["volumeClaimTemplates"]
     assert (claim["metadata"]["creationTimestamp"], claim["status"]) == (None, {"phase": "Pending"})
     again = write(json_copy(manifest), stored)

@@ -404,15 +404,8 @@ def content_of(united: UnitedDeployment) -> Content:
         given = whole.get(name)
         if isinstance(given, dict):
             given["metadata"] = {"creationTimestamp": None, **(given.get("metadata") or {})}
-            spec = given.get("spec") or {}
             if name in NATIVE_FIELDS:
-                spec.setdefault("selector", None)  # the API server drops it from the stored object
-            pod = spec.get("template")
-            if isinstance(pod, dict):
-                pod["metadata"] = {"creationTimestamp": None, **(pod.get("metadata") or {})}
-            scale = spec.get("scaleStrategy")
-            if isinstance(scale, dict) and scale.get("enablePVCReuse") is False:
-                del scale["enablePVCReuse"]
+                given["spec"].setdefault("selector", None)
     data = dumps_go({"spec": {"template": {**whole, "$patch": "replace"}}}, sort_keys=True).encode()
     found = template_of(united.spec)
     labels = (found[1].get("metadata") or {}).get("labels") or {} if found is not None else {}
