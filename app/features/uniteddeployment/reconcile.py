@@ -305,8 +305,8 @@ class UnitedDeploymentReconciler:
             self._writer.event(united, "Warning", "Failed SpecifySubsetReplicas", said)
             return await self._failed(here, state, [str(error)])
         wanted, unbuilt = rollout.wanted(here, allocated.replicas, build_bytes=BUILD_BYTES, last=state.unbuilt)
-        state.unbuilt, errors = frozenset(unbuilt), [*unbuilt.values()]
-        for said in errors:
+        state.unbuilt = frozenset(unbuilt)
+        for said in unbuilt.values():
             self._writer.event(united, "Warning", "FailedUpdateSubset", said)
         due = [(name, one.built) for name, one in sorted(wanted.items()) if one.built is not None]
         missing = [one for name, one in due if name not in here.existing]
@@ -318,9 +318,13 @@ class UnitedDeploymentReconciler:
             # The new spec may need the subset again, and deleting a workload deletes all its Pods.
             return Result(requeue_after=CLAIM_SECONDS)
         left = await self._delete(here, surplus)
-        errors += await self._writer.update(united, here.kind, changed)
-        errors += await self._unblock(here)
-        unprovisioned = "; ".join((*made.errors, *left))
+        unprovisioned = "; ".join(
+            (*(said for name, said in unbuilt.items() if name not in here.existing), *made.errors, *left)
+        )
+        errors = [said for name, said in unbuilt.items() if name in here.existing]
+        if not unprovisioned:  # existing subsets must not shrink in favor of one that cannot be created [UD-49]
+            errors += await self._writer.update(united, here.kind, changed)
+            errors += await self._unblock(here)
         outcome = Outcome(
             bool(missing or surplus or later),
             "; ".join((*errors, *([unprovisioned] if unprovisioned else ()))),

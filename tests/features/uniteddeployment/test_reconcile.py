@@ -74,6 +74,23 @@ async def test_impossible_shares_keep_the_subset_status(there: World) -> None:
     assert await there.counts() == {"a": 1, "b": 3}
 
 
+@pytest.mark.behaviour("UD-49")
+@in_world
+async def test_no_subset_shrinks_in_favor_of_one_that_cannot_be_created(there: World) -> None:
+    await there.unite({"name": "a"}, {"name": "b"})
+    await there.has(a=2, b=2)
+    there.manager.refuse = lambda request: request.method == "POST" and "/clonesets" in request.path
+    await there.respecify({"topology": {"subsets": [{"name": name} for name in "abcd"]}})
+
+    async def said() -> bool:
+        return (await there.condition("SubsetProvisioned")).get("status") == "False"
+
+    await there.until(said)
+    assert await there.counts() == {"a": 2, "b": 2}
+    there.manager.refuse = lambda _: False
+    await there.has(a=1, b=1, c=1, d=1)
+
+
 @pytest.mark.behaviour("UD-49", "UD-65", "UD-68")
 @in_world
 async def test_a_workload_that_cannot_be_created_is_reported_and_retried(there: World) -> None:
