@@ -109,8 +109,9 @@ class DaemonSetReconciler(WorkloadReconciler[DaemonSet, DaemonSetState, Resolved
         plan = plan_scaling(nodes, settings, snapshot.state.held(self.clock.monotonic()))
         scaling, updating = await self._scaler.carry_out(snapshot, plan), Outcome()
         if not scaling.changed and scaling.error is None:
-            # Scaling wrote nothing, so the counts are still valid. [DS-22]
-            updating = await self._updater.update(snapshot, nodes)
+            # Scaling wrote nothing, so the counts are still valid. If creations were refused before, updates wait for
+            # them. [DS-22]
+            updating = await self._updater.update(snapshot, nodes, may_start=not plan.create)
         await self._report(snapshot, nodes, updating)
         await self.truncate_history(snapshot, (snapshot.revisions.update,))  # [PM-93]
         # Reconcile again when the next ready Pod becomes available. [DS-68]

@@ -11,7 +11,7 @@ from app.api import names
 from app.features.daemonset.plan.new_pods import PodMaker
 from app.features.daemonset.plan.scale import DaemonPod, NodeFacts, Observed, ScalePlan, daemon_pod, node_facts
 from app.features.daemonset.plan.settings import Limits, ResolvedSpec
-from app.features.daemonset.plan.update import RollingPlan, plan_update
+from app.features.daemonset.plan.update import NOTHING, RollingPlan, plan_update
 from app.features.daemonset.types import DaemonSet
 from app.kube.errors import KubeError
 from app.kube.hashes import random_suffix
@@ -196,14 +196,14 @@ class DaemonSetUpdater(Updater):
         super().__init__(writer, metrics)
         self._scaler = scaler
 
-    async def update(self, snapshot: Seen, nodes: Observed) -> Outcome:
-        """Continue updates in progress, then plan and start others: an update in progress must not depend on the plan.
-        [DS-45, DS-46, PM-45]"""
+    async def update(self, snapshot: Seen, nodes: Observed, *, may_start: bool) -> Outcome:
+        """Continue updates in progress, then plan and start others if ``may_start``: an update in progress must not
+        depend on the plan. [DS-45, DS-46, PM-45]"""
         outcome, moved = await self.refresh(snapshot, ())
         if outcome.error is not None:
             return outcome
         settings = snapshot.resolved.settings
-        plan = plan_update(nodes, settings)
+        plan = plan_update(nodes, settings) if may_start else NOTHING
         self._record_limit(snapshot, plan, settings.limits(nodes.desired))
         if plan.create:
             created = await self._scaler.create(snapshot, plan.create)

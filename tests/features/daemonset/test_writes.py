@@ -158,6 +158,25 @@ async def test_creations_stop_at_the_first_refusal_and_are_retried(cluster: Smal
 
 
 @in_cluster
+@pytest.mark.behaviour("DS-22")
+async def test_no_pod_is_updated_while_a_missing_one_cannot_be_created(cluster: SmallCluster) -> None:
+    await cluster.apply(updateStrategy=rolling(maxUnavailable=2))
+    await cluster.all_updated()
+    refused = cluster.sent.refuses("POST", "/pods", "exceeded quota")
+    await cluster.user.delete(PODS, min(await cluster.uids()), NAMESPACE)
+
+    async def is_refused() -> bool:
+        return bool(refused)
+
+    await cluster.until(is_refused, "a creation is refused")
+    await cluster.image("nginx:2")
+    await cluster.clock.sleep(60)
+    assert len(await cluster.pods()) == 2
+    cluster.sent.intercept = lambda _: None
+    await cluster.all_updated()
+
+
+@in_cluster
 @pytest.mark.behaviour("DS-45", "PM-45")
 async def test_no_more_pods_are_updated_while_one_cannot_be_put_back_into_service(cluster: SmallCluster) -> None:
     """Otherwise a rollout takes more Pods out of service while writes fail."""
