@@ -9,7 +9,7 @@ from app.api import names
 from app.api.core.defaults import completed_template, default_claim_template
 from app.api.gocore import LABEL_SELECTOR, always, optional
 from app.api.gojson import BOOL, INT32, INT_OR_STRING, GoType, list_of, normalized, pointer, struct
-from app.api.gopod import CLAIM, POD_TEMPLATE, SPEC_TYPES
+from app.api.gopod import CLAIM, METADATA, POD_TEMPLATE, SPEC_TYPES
 from app.api.schema import go_struct
 from app.features.cloneset.types import CloneSetSpec
 from app.features.statefulset.types import StatefulSetSpec
@@ -120,7 +120,9 @@ def as_printed(obj: dict[str, Any]) -> dict[str, Any]:
         workload = object_at(object_at(spec, "template"), name)
         if workload is None or object_at(workload, "spec") is None:
             continue
-        workload["spec"] = printed = normalized(_SPECS[name], workload["spec"], f"spec.template.{name}.spec")
+        at = f"spec.template.{name}"
+        workload["metadata"] = normalized(METADATA, workload.get("metadata"), f"{at}.metadata")
+        workload["spec"] = printed = normalized(_SPECS[name], workload["spec"], f"{at}.spec")
         if printed["selector"] is None:
             del printed["selector"]  # the API server drops null
         scale = object_at(printed, "scaleStrategy") or {}

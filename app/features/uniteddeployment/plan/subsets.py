@@ -18,7 +18,6 @@ from app.features.uniteddeployment.types import (
     DEPLOYMENT,
     NATIVE_FIELDS,
     STATEFUL_SET,
-    TEMPLATES,
     Subset,
     UnitedDeployment,
     template_of,
@@ -400,12 +399,9 @@ def content_of(united: UnitedDeployment) -> Content:
     owner = KIND.owner(united.metadata)
     shown = as_printed({"spec": {"template": united.spec.template.to_dict() if united.spec.template else {}}})
     whole = shown["spec"]["template"]
-    for name in TEMPLATES:
-        given = whole.get(name)
-        if isinstance(given, dict):
-            given["metadata"] = {"creationTimestamp": None, **(given.get("metadata") or {})}
-            if name in NATIVE_FIELDS:
-                given["spec"].setdefault("selector", None)
+    for name in NATIVE_FIELDS:
+        if isinstance(given := whole.get(name), dict):
+            given["spec"].setdefault("selector", None)
     data = dumps_go({"spec": {"template": {**whole, "$patch": "replace"}}}, sort_keys=True).encode()
     found = template_of(united.spec)
     labels = (found[1].get("metadata") or {}).get("labels") or {} if found is not None else {}

@@ -72,9 +72,11 @@ def test_the_revision_hash_matches_the_recording() -> None:
 def test_a_revision_has_the_fields_that_go_marshals(kind: str, left_out: Json) -> None:
     claim = {"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"]}}
     spec = {"volumeClaimTemplates": [claim]} if kind == "statefulSetTemplate" else {"paused": False}
-    template = {**TEMPLATE, "spec": {**TEMPLATE["spec"], **spec, "minReadySeconds": 0}}
+    template = {"metadata": {"annotations": {}}, "spec": {**TEMPLATE["spec"], **spec, "minReadySeconds": 0}}
     given = {"metadata": {"name": "web"}, "spec": {"selector": SELECTOR, "template": {kind: template}}}
-    found = json.loads(content_of(UnitedDeployment.model_validate(given)).data)["spec"]["template"][kind]["spec"]
+    recorded = json.loads(content_of(UnitedDeployment.model_validate(given)).data)["spec"]["template"][kind]
+    assert recorded["metadata"] == {"creationTimestamp": None}
+    found = recorded["spec"]
     assert {field: found.pop(field) for field in left_out} == left_out
     for one in found.pop("volumeClaimTemplates", ()):
         assert one["metadata"] == {"creationTimestamp": None, "name": "data"}
