@@ -58,6 +58,13 @@ def complain(message: str) -> None:
         sys.stderr.flush()
 
 
+def warn(message: str) -> None:
+    """Print a warning from the API server to standard error, as kubectl does."""
+    with contextlib.suppress(OSError):
+        sys.stderr.write(f"Warning: {one_line(message)}\n")
+        sys.stderr.flush()
+
+
 #: Completion times out early, because a user is waiting.
 _SECONDS: Final = 2.0
 #: Tells kubectl not to complete file names.
@@ -187,7 +194,7 @@ async def cluster(kubeconfig: str, context: str, *, dry_run: bool = False) -> As
     config = await load_config(kubeconfig, context or None)
     transport = _transport(config)
     try:
-        client = Client(transport, SystemClock(), user_agent="pykruise", dry_run=dry_run)
+        client = Client(transport, SystemClock(), user_agent="pykruise", dry_run=dry_run, warned=warn)
         yield client, config.namespace or "default"
     finally:
         await transport.close()

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from enum import StrEnum
@@ -46,6 +47,8 @@ PAGE_SIZE = 500
 #: Limits for retries after a Retry-After header: the number of retries, and the longest wait before each.
 MAX_RETRIES = 5
 MAX_RETRY_AFTER = 30.0
+#: The warnings in a header such as ``299 - "unknown field", 299 - "deprecated"``.
+_WARNING = re.compile(r'[0-9]{3} [^ "]+ "((?:[^"\\]|\\.)*)"')
 
 
 class PatchType(StrEnum):
@@ -69,11 +72,13 @@ class Client:
         limiter: TokenBucket | None = None,
         limit: Callable[[], TokenBucket | None] = lambda: None,
         dry_run: bool = False,
+        warned: Callable[[str], None] | None = None,
     ) -> None:
         """Create a client.
 
         ``limiter`` is the rate limit of this client; ``limit`` creates one for each client derived with ``named``. With
-        ``dry_run``, the API server persists none of this client's writes.
+        ``dry_run``, the API server persists none of this client's writes. ``warned`` gets each warning from the server;
+        by default they are logged.
         """
         self.transport = transport
         self.clock = clock
@@ -81,7 +86,8 @@ class Client:
         self._limiter = limiter
         self._limit = limit
         self._dry_run = dry_run
-        self._warned: set[str] = set()
+        self._warned = warned
+        self._warnings: set[str] = set()
 
     def named(self, name: str, *, limited: bool = True, limiter: TokenBucket | None = None) -> Client:
         """Return a client on the same connections with the user agent ``kruise-manager/<name>`` and its own rate limit.
@@ -322,11 +328,17 @@ class Client:
             retries += 1
             await self.clock.sleep(min(error.retry_after or 0.0, MAX_RETRY_AFTER))
 
-    def _warn(self, request: Request, warning: str) -> None:
-        """Log each warning from the server (deprecated versions, unknown fields) once."""
-        if warning not in self._warned and len(self._warned) < 1000:
-            self._warned.add(warning)
-            logger.warning("%s: warning from the API server: %s", _info(request), warning)
+    def _warn(self, request: Request, header: str) -> None:
+        """Report each warning from the server (deprecated versions, unknown fields) once."""
+        for quoted in _WARNING.findall(header):
+            warning = re.sub(r"\\(.)", r"\1", quoted)
+            if warning in self._warnings or len(self._warnings) >= 1000:
+                continue
+            self._warnings.add(warning)
+            if self._warned is not None:
+                self._warned(warning)
+            else:
+                logger.warning("%s: warning from the API server: %s", _info(request), warning)
 
 
 def encode(body: Body) -> bytes:

@@ -45,7 +45,7 @@ class ConnectionLost(HttpError):
 
 
 class Headers(dict[str, str]):
-    """Header fields by case-insensitive name. If a field is repeated, the last one is kept."""
+    """Header fields by case-insensitive name. If a field is repeated, the last one is kept; of Warning, all."""
 
     def get(self, key: str, default: str | None = None) -> str | None:  # type: ignore[override]
         return super().get(key.lower(), default)
@@ -103,7 +103,9 @@ class _Answer:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Add a header; trailers are never read."""
-        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1").strip()
+        key, text = name.decode("latin-1").lower(), value.decode("latin-1").strip()
+        before = self._headers.get(key) if key == "warning" else None
+        self._headers[key] = f"{before}, {text}" if before else text
 
     def on_headers_complete(self) -> None:
         """Complete the head, unless an interim response ends here."""

@@ -12,9 +12,10 @@ import yaml
 
 
 class Answers:
-    """An API server that knows these objects by path and nothing else, or that never answers."""
+    """An API server that knows these objects by path and nothing else, or that never answers. ``warnings`` are headers
+    of every answer."""
 
-    def __init__(self, objects: dict[str, Any], *, silent: bool = False) -> None:
+    def __init__(self, objects: dict[str, Any], *, silent: bool = False, warnings: tuple[str, ...] = ()) -> None:
         self.asked, self.over = threading.Event(), threading.Event()
         answers = self
 
@@ -36,6 +37,8 @@ class Answers:
                 self.send_response(200 if found else 404)
                 self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(body)))
+                for warning in warnings:
+                    self.send_header("Warning", warning)
                 self.end_headers()
                 self.wfile.write(body)
 

@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 
 from app.cli.main import app
 from app.kube.errors import RequestInfo, Status, sentence, status_error
+from tests.cli.answers import Answers
 
 WRITING = (
     "rollout undo",
@@ -123,6 +124,21 @@ def test_usage_errors_are_reported_in_one_line_with_exit_code_2(words: str, said
     (line,) = result.stderr.splitlines()
     assert line.startswith("pykruise: ")
     assert said in line
+
+
+@pytest.mark.behaviour("CLI-11")
+def test_warnings_of_the_api_server_are_printed_as_kubectl_prints_them(tmp_path: Path) -> None:
+    template = {"spec": {"containers": [{"name": "main", "image": "nginx:1"}]}}
+    path = "/apis/apps.kruise.io/v1beta1/namespaces/it/clonesets/web"
+    stored = {"metadata": {"name": "web", "namespace": "it", "resourceVersion": "1"}, "spec": {"template": template}}
+    server = Answers({path: stored}, warnings=('299 - "unknown field \\"spec.a\\""', '299 - "b", 299 - "c\x85"'))
+    try:
+        words = ("set image clone/web main=nginx:2 -n it --kubeconfig", server.kubeconfig(tmp_path))
+        result = typed(*words)
+    finally:
+        server.close()
+    assert result.exit_code == 0, result.output
+    assert result.stderr.splitlines() == ['Warning: unknown field "spec.a"', "Warning: b", "Warning: c\\x85"]
 
 
 def test_a_scale_in_of_foreign_pods_is_refused(unreachable: str) -> None:

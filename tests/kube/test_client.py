@@ -268,13 +268,14 @@ async def test_a_rate_limit_paces_requests_per_named_client():
 
 @virtual
 async def test_server_warnings_are_logged_once(caplog):
-    answer = json_response(200, {}, Warning='299 - "v1alpha1 is deprecated"')
+    answer = json_response(200, {}, Warning='299 - "v1alpha1 is deprecated", 299 - "unknown field \\"spec.a\\""')
     client, _ = client_for(answer, answer)
     with caplog.at_level(logging.WARNING):
         await client.get(NAMESPACES, "shop")
         await client.get(NAMESPACES, "shop")
     assert [record.getMessage() for record in caplog.records] == [
-        'GET /api/v1/namespaces/shop: warning from the API server: 299 - "v1alpha1 is deprecated"'
+        "GET /api/v1/namespaces/shop: warning from the API server: v1alpha1 is deprecated",
+        'GET /api/v1/namespaces/shop: warning from the API server: unknown field "spec.a"',
     ]
 
 
