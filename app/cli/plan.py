@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol, TypeVar
 
 import typer
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from app.framework.commands import Commands, Report
     from app.kube.client import Client
 
+T = TypeVar("T")
 _PODS: Final = ("pod", "pods", "po")
 #: Maximum number of suggestions.
 _MOST: Final = 5
@@ -242,7 +243,7 @@ async def of_pod(client: Client, namespace: str, name: str, features: HasGates) 
     from app.kube.errors import NotFound
     from app.kube.objects import decode_pod
     from app.kube.resources import PODS
-    from app.pods.not_ready_reasons import obstacles
+    from app.pods.not_ready_reasons import Obstacle, obstacles
 
     try:
         pod = await client.get(PODS, name, namespace, decode=decode_pod)
@@ -250,14 +251,16 @@ async def of_pod(client: Client, namespace: str, name: str, features: HasGates) 
         raise CommandError(f"Pod {namespace}/{name}: not found; use -n to specify another namespace") from None
     reference = pod.metadata.controller
     commands = commands_for(reference.api_version, reference.kind) if reference is not None else None
-    beside = [
+    asked = [
         line
         for one in known()
         if one.explain_any is not None
         for line in await _allowed(one.explain_any(client, pod, features.enabled), one.kind.kind)
     ]
     found = obstacles(pod)
-    waits, todo = [f"  {one.what}" for one in found], [one.way_out for one in found]
+    waits = [f"  {one.what}" for one in found]
+    todo = [one.way_out for one in (*found, *asked) if isinstance(one, Obstacle)]
+    beside = [one.what if isinstance(one, Obstacle) else one for one in asked]
     head = f"Pod {namespace}/{name}"
     if reference is None or commands is None or commands.explain is None:
         if not beside and not waits:
@@ -310,7 +313,7 @@ async def of_node(client: Client, name: str, features: HasGates) -> Report:
     return Report(f"Node {name}", notes=lines)
 
 
-async def _allowed(asked: Awaitable[Sequence[str]], about: str) -> Sequence[str]:
+async def _allowed(asked: Awaitable[Sequence[T]], about: str) -> Sequence[T | str]:
     """Return the lines about one kind, or one line if the user may not read it."""
     from app.kube.errors import Forbidden, sentence
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from app.kube.client import Client
     from app.kube.objects import Node, Pod
     from app.kube.resources import Resource
+    from app.pods.not_ready_reasons import Obstacle
 
 
 # Command-line support for a kind: rollout progress, restarts, and what the controller will do next.
@@ -176,8 +177,8 @@ class Commands:
     without_rollout: str = "OnDelete"
     #: Describes the state of the object's Pods.
     explain_object: Callable[[Client, Stored, Enabled], Awaitable[Report | str]] | None = None
-    #: Returns lines that explain a Pod, regardless of its controller.
-    explain_any: Callable[[Client, Pod, Enabled], Awaitable[Sequence[str]]] | None = None
+    #: Returns lines and obstacles that explain a Pod, regardless of its controller.
+    explain_any: Callable[[Client, Pod, Enabled], Awaitable[Sequence[str | Obstacle]]] | None = None
 
     #: Returns the object's Pods if they have another controller.
     pods: Callable[[Client, Stored], Awaitable[Sequence[Pod]]] | None = None

@@ -17,7 +17,7 @@ from app.features.sidecarset.history import set_owner
 from app.features.sidecarset.injection.selection import SidecarSetIndex
 from app.features.sidecarset.kind import RECORDED_FIELDS, SIDECAR_SET
 from app.features.sidecarset.plan.missed_pods import lacking_sets
-from app.features.sidecarset.plan.pod_state import pod_facts
+from app.features.sidecarset.plan.pod_state import Wait, pod_facts
 from app.features.sidecarset.plan.preview import judged, obstacle, preview, standing
 from app.features.sidecarset.plan.settings import SetView, injected_sets, recorded, set_view
 from app.features.sidecarset.plan.status import PodCounts
@@ -54,6 +54,7 @@ from app.kube.resources import (
 )
 from app.kube.selector_query import SelectorError
 from app.kube.selectors import to_query
+from app.pods.not_ready_reasons import Obstacle
 from app.pods.predicates import is_active
 from app.pods.revisions import Revision, in_order, of_owner, revision_of
 
@@ -202,9 +203,13 @@ async def explain(client: Client, stored: Stored, _enabled: Enabled) -> Report:
         )
         for pod in missed(found)
     ]
-    again = f"pykruise rollout restart sidecarset {found.view.name}, so that the workloads recreate the affected Pods"
     stuck = found.pod_counts.blocked or any(row[2] == "not injected" for row in rows)
-    return Report(head, ("namespace", "pod", "state", "because"), rows, todo=[again] if stuck else ["nothing"])
+    todo = [_restart(found.view)] if stuck else ["nothing"]
+    return Report(head, ("namespace", "pod", "state", "because"), rows, todo=todo)
+
+
+def _restart(view: SetView) -> str:
+    return f"pykruise rollout restart sidecarset {view.name}, so that the workloads recreate the affected Pods"
 
 
 def missed(found: Situation) -> list[Pod]:
@@ -228,9 +233,9 @@ def _unmatched(found: Situation, pod: Pod) -> str:
     return "its namespace or labels are no longer selected"
 
 
-async def explain_pod(client: Client, pod: Pod, _enabled: Enabled) -> Sequence[str]:
+async def explain_pod(client: Client, pod: Pod, _enabled: Enabled) -> Sequence[str | Obstacle]:
     """Describe the SidecarSets that select a Pod or were injected into it."""
-    lines: list[str] = []
+    lines: list[str | Obstacle] = []
     injected = injected_sets(pod.metadata.annotations)
     try:
         listed = await client.list(SIDECAR_SET.resource())
@@ -253,14 +258,17 @@ async def explain_pod(client: Client, pod: Pod, _enabled: Enabled) -> Sequence[s
             )
             revision = facts.revision
             at = f", revision {revision}" if revision else ""
-            lines.append(f"SidecarSet {view.name}: {word}{f' ({why})' if why else ''}{at}")
+            said = f"SidecarSet {view.name}: {word}{f' ({why})' if why else ''}{at}"
+            stuck = facts.matched and not facts.updated and facts.wait is Wait.BLOCKED
+            lines.append(Obstacle(said, _restart(view)) if stuck else said)
         elif selected and owner.spec.injection_strategy.paused:
             lines.append(f"SidecarSet {view.name}: selects it; its injection is paused")
         elif selected:
             created, since = pod.metadata.creation_timestamp, owner.metadata.creation_timestamp
             older = created is not None and since and created.isoformat()[:19] < since[:19]
             why = "the Pod is older than the set" if older else "the webhook was not called when it was created"
-            lines.append(f"SidecarSet {view.name}: selects it, but its containers are missing: {why}; recreate it")
+            said = f"SidecarSet {view.name}: selects it, but its containers are missing: {why}; recreate it"
+            lines.append(Obstacle(said, _restart(view)))
     return lines
 
 

@@ -99,17 +99,23 @@ async def test_explain_shows_what_each_pod_waits_for_and_which_were_missed(world
     commands, _ = wanted(WHAT)
     text = (await whole(world.user, commands, "default", "s", GATES)).text()
     lines = [re.split(r" {2,}", line)[1:] for line in text.splitlines()[2:-1]]
-    assert text.endswith(
-        "\nto do: pykruise rollout restart sidecarset s, so that the workloads recreate the affected Pods"
-    )
+    restart = "\nto do: pykruise rollout restart sidecarset s, so that the workloads recreate the affected Pods"
+    assert text.endswith(restart)
     assert text.startswith("SidecarSet s: 2 Pods matched, 1 updated, 2 ready, 0 not upgradable\n")
     assert sorted(line[1] for line in lines) == ["not injected", "outdated", "updated"]
     assert "partition 1 keeps 1 of 2 Pods" in text
     of_one = (await of_pod(world.user, NAMESPACE, "missed", GATES)).text()
     assert "SidecarSet s: selects it, but its containers are missing: the Pod is older than the set" in of_one
+    assert of_one.endswith(restart)
     (outdated,) = [line[0] for line in lines if line[1] == "outdated"]
     of_one = (await of_pod(world.user, NAMESPACE, outdated, GATES)).text()
     assert "SidecarSet s: outdated (partition 1 keeps 1 of 2 Pods)" in of_one
+    assert of_one.endswith("\nto do: nothing")
+    await world.apply(containers=[{**sidecar("a:2"), "env": [{"name": "A", "value": "1"}]}])
+    await world.settles(2, 0, 2, 0)
+    of_one = (await of_pod(world.user, NAMESPACE, outdated, GATES)).text()
+    assert "SidecarSet s: not upgradable (spec.containers[shipper].env differs; recreate it)" in of_one
+    assert of_one.endswith(restart)
 
 
 @pytest.mark.behaviour("SS-132")
