@@ -142,7 +142,8 @@ def _manifest(file: str) -> dict[str, Any]:
     ]
     if len(ours) != 1:
         kinds = " or ".join(one.kind.kind for one in known() if one.plan is not None)
-        raise failed(f"{file}: expected one {kinds}, found {len(ours)}", 2)
+        others = ", ".join(f"{one.kind} of {one.object.get('apiVersion')}" for one in found)
+        raise failed(f"{file}: expected one {kinds}, found {len(ours) or others or 'nothing'}", 2)
     if problem := _unusable(ours[0]):
         raise failed(f"{file}: {problem}", 2)
     return dict(ours[0])

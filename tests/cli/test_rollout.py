@@ -349,7 +349,7 @@ def refused(*arguments: str, stdin: str = "") -> str:
         (
             {"apiVersion": "apps.kruise.io/v9", "metadata": {"name": "web"}, "spec": {}},
             (),
-            f"-: expected one {PLANNED}, found 0",
+            f"-: expected one {PLANNED}, found CloneSet of apps.kruise.io/v9",
         ),
     ],
 )
