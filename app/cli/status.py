@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 POLL_SECONDS: Final = 1.0
 #: Number of polls without progress before the reasons are read from the Pods, and between later reads.
 STALLED: Final = 3
-#: Maximum number of Pods named; the rest are counted.
+#: Maximum number of reasons, and of Pods named for each; the rest are counted.
 NAMED: Final = 3
 #: Terminals narrower than this get lines instead of a bar.
 MIN_COLUMNS: Final = 60
@@ -126,23 +126,28 @@ def _bar() -> Iterator[_Show]:
 
 
 async def _reasons(client: Client, commands: Commands, stored: Mapping[str, Any]) -> str:
-    """Return why Pods of the object are not ready: the first few reasons and the number of Pods."""
+    """Return why Pods of the object are not ready: the first few reasons, each with its Pods."""
     from app.cli.kinds import owned
     from app.kube.errors import Forbidden, sentence
     from app.pods.not_ready_reasons import obstacles
 
     if not commands.kind.namespaced or "selector" not in stored["spec"]:
         return ""
-    found = []
+    found: dict[str, list[str]] = {}
     try:
         pods = await commands.pods(client, stored) if commands.pods is not None else (await owned(client, stored)).pods
     except Forbidden as error:
         return f"cannot list the Pods that are not ready: {sentence(error)}"
     for pod in sorted(pods, key=lambda pod: pod.metadata.name):
         if in_the_way := obstacles(pod):
-            found.append(f"{pod.metadata.name}: {in_the_way[0].what}")
-    more = f"; and {len(found) - NAMED} more" if len(found) > NAMED else ""
-    return "; ".join(found[:NAMED]) + more
+            found.setdefault(in_the_way[0].what, []).append(pod.metadata.name)
+    reasons = [f"{_first(names, ' and')}: {what}" for what, names in found.items()]
+    return _first(reasons, "; and", "; ")
+
+
+def _first(words: Sequence[str], also: str, between: str = ", ") -> str:
+    more = f"{also} {len(words) - NAMED} more" if len(words) > NAMED else ""
+    return between.join(words[:NAMED]) + more
 
 
 @dataclass(frozen=True, slots=True)
