@@ -76,7 +76,7 @@ _MANAGER: Final = "pykruise"
 
 def planned(kind: WorkloadKind, owner: KubeObject, before: str, update: Revision, coming: Preview) -> Report:
     """Return the report of a preview, one row per Pod. ``before`` is the update revision in the status."""
-    template = "the template is unchanged" if update.uid and update.name == before else "the template changes"
+    template = template_change(before, update.name if update.uid else "")
     called = f"{kind.resource.kind} {owner.metadata.namespace}/{owner.name}"
     head = f"{called}: {template}, update revision {update.name}"
     if not coming.steps:
@@ -84,6 +84,13 @@ def planned(kind: WorkloadKind, owner: KubeObject, before: str, update: Revision
     rows = [(str(one.step), one.pod, one.action.value, one.reason or "-") for one in coming.steps]
     notes = [f"{len(coming.rest)} Pods keep their revision: {', '.join(coming.rest)}"] if coming.rest else []
     return Report(head, PLAN_COLUMNS, rows, [*notes, *([coming.ends] if coming.ends else [])])
+
+
+def template_change(before: str, update: str) -> str:
+    """Return how the template changes. ``before`` is the update revision in the status, '' for a new workload."""
+    if not before:
+        return "it is new"
+    return "the template is unchanged" if update == before else "the template changes"
 
 
 def nothing_happens(coming: Preview) -> str:

@@ -32,6 +32,7 @@ from app.workloads.commands import (
     resolved_spec,
     restart_by_template,
     revisions_to_come,
+    template_change,
 )
 from app.workloads.pods import InPlaceUpdates, pod_facts
 from app.workloads.report import Preview
@@ -130,7 +131,7 @@ async def plan(client: Client, stored: Stored, enabled: Enabled) -> Report:
     wanted = parsed(stored)
     found = await situation(client, wanted, Gates.of(enabled))
     before, update = (wanted.status.update_revision if wanted.status is not None else ""), short_hash(found.update.name)
-    template = "the template is unchanged" if update == before else "the template changes"
+    template = template_change(before, update)
     head = f"DaemonSet {wanted.metadata.namespace}/{wanted.name}: {template}, revision {found.update.name}"
     coming = found.preview()
     if not coming.steps:

@@ -42,6 +42,8 @@ async def test_a_plan_runs_to_its_end(cluster: SmallCluster) -> None:
     names = {pod["spec"]["nodeName"]: pod["metadata"]["name"] for pod in await cluster.pods()}
     found = await stored(cluster)
     assert "no Pods are affected" in (await plan(cluster.user, found, ENABLED)).text()
+    new = {field: value for field, value in found.items() if field != "status"}
+    assert (await plan(cluster.user, new, ENABLED)).text().startswith("DaemonSet default/ds: it is new, revision ds-")
     lines = (await plan(cluster.user, changed(found), ENABLED)).text().splitlines()
     assert lines[0].startswith("DaemonSet default/ds: the template changes, revision ds-")
     assert [line.split()[:5] for line in lines[2:]] == [
