@@ -118,4 +118,4 @@ def next_line(pod: str, coming: Preview) -> str:
         return f"next: will be {PASSIVE[turn.action]} in step {turn.step} of {steps}{reason}"
     if pod in coming.rest:
         return f"next: stays at its revision ({coming.ends})" if coming.ends else "next: stays at its revision"
-    return "next: nothing to do"
+    return "next: no change"

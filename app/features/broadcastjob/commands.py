@@ -154,7 +154,7 @@ async def explain(client: Client, pod: Pod, stored: Stored, enabled: Enabled) ->
     if any(one.metadata.uid == pod.metadata.uid for one in found.step.delete):
         lines.append(f"next: it is deleted{f', {found.step.reason}' if found.step.reason else ''}")
     else:
-        lines.append("next: nothing to do")
+        lines.append("next: no change")
     return lines
 
 

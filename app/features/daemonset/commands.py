@@ -169,7 +169,7 @@ async def explain(client: Client, pod: Pod, stored: Stored, enabled: Enabled) ->
     elif mine.node in coming.rest:
         lines.append(f"next: stays at its revision, {coming.ends}")
     else:
-        lines.append("next: nothing to do")
+        lines.append("next: no change")
     return lines
 
 
