@@ -36,7 +36,7 @@ def migrate(
     kubeconfig: Kubeconfig = "",
     context: Context = "",
 ) -> None:
-    """Migrate Pods of a built-in workload to a Kruise workload.
+    """Move Pods of a built-in workload to a Kruise workload.
 
     Replicas of a Deployment move to a CloneSet step by step; the CloneSet is created if it does not exist. A Kruise
     StatefulSet or DaemonSet replaces the built-in one of the same name and adopts its running Pods. Exit code 1: timed

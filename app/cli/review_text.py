@@ -71,7 +71,8 @@ def _said(decision: Decision) -> str:
         return f"denied ({decision.code}): {decision.message.encode('utf-8', 'replace').decode()}"
     if isinstance(decision, Patched):
         rules = dict.fromkeys(operation.rule for operation in decision.operations if operation.rule)
-        return f"{len(decision.operations)} changes by {', '.join(rules)}"
+        count = len(decision.operations)
+        return f"{count} {'change' if count == 1 else 'changes'} by {', '.join(rules)}"
     return "allowed"
 
 

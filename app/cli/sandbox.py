@@ -102,7 +102,7 @@ def sandbox(
             without = () if with_samples else ("--no-samples",)
             server = background_sandbox.start(file, [f"--nodes={nodes}", f"--port={port}", *flags, *without])
             greeting(print, server, options)
-            write(f"The sandbox runs in the background. To stop it: pykruise sandbox --stop --kubeconfig {kubeconfig}")
+            write(f"The sandbox runs in the background. To stop it: pykruise sandbox --stop --kubeconfig {file}")
             return
         logs.configure("text", 30)
         import uvloop

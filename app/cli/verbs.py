@@ -236,4 +236,4 @@ def _sentence(error: Any) -> str:
     where = f"see {context.command_path} -h"
     if context.parent is None and message.removeprefix("No such option: ").startswith(_BEHIND):
         return f"{said} here; put it after the command, {where}"
-    return f"{said}; {where}"
+    return f"{said} S{where[1:]}" if said.endswith("?") else f"{said}; {where}"

@@ -38,6 +38,11 @@ def test_a_recorded_review_is_shown_as_a_diff_that_names_the_rules() -> None:
     assert "    - name: main" in lines
 
 
+def test_a_single_change_is_counted_as_such() -> None:
+    _, out, _ = run(str(Path(SAMPLES).parent.parent / "docs/guides/examples/cloneset.yaml"))
+    assert "  mpod.kb.io: 1 change by PM-176" in out.splitlines()
+
+
 def test_the_diff_is_colored_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     _, out, _ = run(POD, "--policies", SAMPLES)

@@ -91,7 +91,7 @@ def test_an_unresponsive_cluster_is_reported_in_one_line_with_exit_code_1(unreac
     ("words", "said"),
     [
         ("bogus", "no such command 'bogus'; see "),
-        ("rollout statu clone/web", "no such command 'statu'. Did you mean 'status', 'restart'?; see "),
+        ("rollout statu clone/web", "no such command 'statu'. Did you mean 'status', 'restart'? See "),
         ("rollout status clone/web --timeout 5x", "'5x' is not a duration such as 90s, 5m or 1h30m"),
         ("rollout status clone/web --timeout -5s", "is not a valid timeout"),
         ("rollout status clone/web -A", "--all-namespaces cannot be used with a name"),
