@@ -160,7 +160,7 @@ class HttpsServer:
         api.documents.served_at(f"{host}:{found.port}")
         # kubectl exec requests a WebSocket and expects an HTTP error.
         limits = Limits(ignores_upgrades=True)
-        server = Server(Application(api), tls=_context(found.certificates), limits=limits)
+        server = Server(Application(api), tls=_context(found.certificates), limits=limits, port="API server")
         # The socket is already listening: clients that connect early wait until the server runs.
         running = asyncio.create_task(server.serve(sockets=[sock]), name="sandbox: HTTPS")
         try:

@@ -60,6 +60,16 @@ async def test_a_token_names_its_user(tmp_path: Path) -> None:
         assert review["status"]["userInfo"]["username"] == "jane"
 
 
+async def test_a_client_without_tls_is_logged_for_the_right_port(caplog: pytest.LogCaptureFixture) -> None:
+    async with HttpsServer.start(ApiServer(clock=SystemClock(), rng=Random(1))) as server:
+        reader, writer = await asyncio.open_connection(server.host, server.port)
+        writer.write(b"GET / HTTP/1.1\r\n\r\n")
+        async with asyncio.timeout(120):
+            await reader.read()
+        writer.close()
+    assert "API server port: refused since the last report: handshake 1" in caplog.text
+
+
 def field(number: int, value: bytes | int | str) -> bytes:
     if isinstance(value, int):
         return bytes([number << 3, value])
