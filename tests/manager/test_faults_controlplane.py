@@ -17,9 +17,9 @@ from app.manager.rbac import default_rules
 from tests.cluster import binaries
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.recording import SERVICE_ACCOUNT
-from tests.commit import commit_seed
 from tests.manager.replicas import configuration, published, replica
 from tests.scenarios.world import SYSTEM_NAMESPACE, eventually, install
+from tests.seeds import seed_of_commit
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.alone]
 ROLES = (("clusterrole", "kruise-manager-role"), ("role", "kruise-manager-namespaced-role"))
@@ -43,7 +43,7 @@ EVERY_RESOURCE = sorted(
 RESOURCES = (
     EVERY_RESOURCE
     if os.environ.get("PYKRUISE_ALL_RIGHTS")
-    else sorted({*NEEDED, "leases", "pods", *Random(commit_seed()).sample(EVERY_RESOURCE, 8)})
+    else sorted({*NEEDED, "leases", "pods", *Random(seed_of_commit()).sample(EVERY_RESOURCE, 8)})
 )
 ELECTION = (
     "--leader-election-lease-duration=4s",
