@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from app.manager.features import FOLDERS, features
+from tests.of import name_of
 
 ROOT = Path(__file__).parent.parent
 MODULES = sorted((ROOT / "app").rglob("*.py"))
@@ -23,12 +24,6 @@ FORMATS = ("app.kube.clock.rfc3339", "app.kube.clock.parsed_rfc3339", "app.kube.
 @cache
 def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text("utf-8"))
-
-
-def name_of(path: Path) -> str:
-    """Return a module's dotted name, such as ``app.kube.store``."""
-    parts = path.relative_to(ROOT).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 def is_pure(path: Path) -> bool:

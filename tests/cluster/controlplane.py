@@ -163,10 +163,10 @@ class ControlPlane:
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), tls)
         try:
             with opener.open(request, timeout=120) as answer:
-                return answer.status, _decoded(answer.read())
+                return answer.status, decoded(answer.read())
         except urllib.error.HTTPError as error:
             with error:
-                return error.code, _decoded(error.read())
+                return error.code, decoded(error.read())
 
     def kubectl(
         self, *arguments: str, stdin: str | None = None, identity: Identity | str = ADMIN, check: bool = True
@@ -368,7 +368,7 @@ def free_port(address: str) -> int:
     raise ClusterError(f"no port from {_PORTS[0]} to {_PORTS[-1]} of {address} is free")
 
 
-def _decoded(body: bytes) -> Any:
+def decoded(body: bytes) -> Any:
     """Return the JSON in `body`, or its text (health checks answer in plain text)."""
     try:
         return json.loads(body)

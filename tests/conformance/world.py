@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from app.kube.wire import Request, Transport
+from tests.cluster.controlplane import decoded
 from tests.conformance import definitions
 from tests.conformance.hooks import HookServer
 from tests.conformance.normal import Normaliser
@@ -51,7 +52,7 @@ class World:
         answer = await self._transport.request(Request(call.method, path, query, headers, body, timeout=DEADLINE))
         if call.method == "POST" and answer.status == 201 and _CLUSTER_SCOPED.fullmatch(path) and "dryRun" not in query:
             self._made.append(f"{path}/{_name(json.loads(answer.body))}")
-        return answer.status, _decoded(answer.body), _warnings(answer.headers)
+        return answer.status, decoded(answer.body), _warnings(answer.headers)
 
     def stream(self, path: str, query: Mapping[str, str], headers: Mapping[str, str]) -> Any:
         sent = {"Accept": "application/json", "User-Agent": "conformance/1", **headers}
@@ -145,7 +146,7 @@ class _Running:
             lines = _lines(stream.chunks)
             if stream.status != 200:
                 text = [line async for line in lines]
-                shown = self._normaliser.answer(_decoded(b"".join(text)))
+                shown = self._normaliser.answer(decoded(b"".join(text)))
                 self._answers.append(shown)
                 return {"call": f"WATCH {watch.path}", "status": stream.status, "body": shown}
             for call in watch.during:
@@ -201,13 +202,6 @@ async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
             yield line
     if rest:
         yield rest
-
-
-def _decoded(body: bytes) -> Any:
-    try:
-        return json.loads(body)
-    except ValueError:
-        return body.decode(errors="replace")
 
 
 def _warnings(headers: Mapping[str, str]) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from random import Random
 from types import MappingProxyType
@@ -21,7 +21,7 @@ from app.kube.client import Client
 from app.kube.errors import AlreadyExists, NotFound
 from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, EVENTS, NAMESPACES, PODS, SECRETS, Resource
 from app.sandbox.apiserver.server import ApiServer
-from tests.kit.cluster import result_of, scenarios
+from tests.kit.cluster import Waiting, scenarios
 from tests.kit.runtime import SimulatedContainer, SimulatedRuntime
 from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import running
@@ -80,7 +80,7 @@ class Listening(Network):
         return 200
 
 
-class Node:
+class Node(Waiting):
     def __init__(self, api: ApiServer, clock: VirtualClock) -> None:
         self.api = api
         self.clock = clock
@@ -90,21 +90,6 @@ class Node:
     def agent(self, *, features: Features | None = None, **more: Any) -> Agent:
         """Create an agent that has not listed anything yet."""
         return Agent(NODE, self.client, [self.runtime], Random(1), features=features, **more)
-
-    async def until(self, look: Callable[[], Any], seconds: float = 60.0) -> Any:
-        """Return the first true result of ``look``, which may be a coroutine."""
-        end = self.clock.monotonic() + seconds
-        while not (found := await result_of(look)):
-            assert self.clock.monotonic() < end, f"not within {seconds} s"
-            await self.clock.sleep(0.1)
-        return found
-
-    async def becomes(self, look: Callable[[], Any], wanted: Any, seconds: float = 60.0) -> None:
-        """Wait until ``look`` returns the expected value."""
-        end = self.clock.monotonic() + seconds
-        while (found := await result_of(look)) != wanted:
-            assert self.clock.monotonic() < end, f"not within {seconds} s: {wanted}; last {found}"
-            await self.clock.sleep(0.1)
 
     async def node_image(self, **images: Any) -> dict[str, Any]:
         """Request exactly these images in the NodeImage; ``_`` in names stands for ``/``."""

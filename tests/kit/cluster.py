@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from random import Random
 from typing import Any, ClassVar, TypeVar
@@ -14,6 +14,7 @@ from app.api.kind import KindDefinition
 from app.framework.feature import Feature
 from app.framework.watched import Stores
 from app.kube.client import Client
+from app.kube.clock import Clock
 from app.kube.controller import Controller, ControllerMetrics
 from app.kube.errors import NotFound
 from app.kube.events import EventRecorder
@@ -39,7 +40,30 @@ async def result_of(look: Callable[[], Any]) -> Any:
     return await found if inspect.isawaitable(found) else found
 
 
-class World:
+class Waiting:
+    """Waits for conditions on the virtual clock."""
+
+    clock: Clock
+    #: Shown after a timeout.
+    writes: Sequence[object] = ()
+
+    async def until(self, look: Callable[[], Any], seconds: float = 60.0) -> Any:
+        """Return the first true result of ``look``, which may be a coroutine."""
+        end = self.clock.monotonic() + seconds
+        while not (found := await result_of(look)):
+            assert self.clock.monotonic() < end, f"not within {seconds} s; writes {self.writes[-5:]}"
+            await self.clock.sleep(0.05)
+        return found
+
+    async def becomes(self, look: Callable[[], Any], wanted: Any, seconds: float = 60.0) -> None:
+        """Wait until ``look`` returns the expected value."""
+        end = self.clock.monotonic() + seconds
+        while (found := await result_of(look)) != wanted:
+            assert self.clock.monotonic() < end, f"not within {seconds} s: {wanted}; last {found}"
+            await self.clock.sleep(0.05)
+
+
+class World(Waiting):
     """A cluster in which only controllers act; the test plays user, kubelet and workload."""
 
     #: The namespace of namespaced objects.
@@ -90,21 +114,6 @@ class World:
 
     async def events(self) -> list[Json]:
         return (await self.client.list(EVENTS)).items
-
-    async def until(self, look: Callable[[], Any], seconds: float = 30.0) -> Any:
-        """Return the first true result of ``look``, which may be a coroutine."""
-        end = self.clock.monotonic() + seconds
-        while not (found := await result_of(look)):
-            assert self.clock.monotonic() < end, f"not within {seconds} s; writes {self.writes[-5:]}"
-            await self.clock.sleep(0.05)
-        return found
-
-    async def becomes(self, look: Callable[[], Any], wanted: Any, seconds: float = 30.0) -> None:
-        """Wait until ``look`` returns the expected value."""
-        end = self.clock.monotonic() + seconds
-        while (found := await result_of(look)) != wanted:
-            assert self.clock.monotonic() < end, f"not within {seconds} s: {wanted}; last {found}"
-            await self.clock.sleep(0.05)
 
     async def settled(self, seconds: float = 5.0) -> None:
         await self.clock.sleep(seconds)

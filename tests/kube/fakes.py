@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 
+from app.kube.client import Client
 from app.kube.errors import RequestInfo, TransportError
 from app.kube.patches import merge_patch
 from app.kube.wire import Request, Response, Stream
@@ -101,6 +102,13 @@ class Connections:
 
     async def close(self) -> None:
         return None
+
+
+def client_for(*answers: Any) -> tuple[Client, Connections]:
+    """Return a client whose requests get these answers in turn."""
+    connections = Connections()
+    connections.answers.extend(answers)
+    return Client(connections, virtualtime.VirtualClock()), connections
 
 
 async def hang() -> AsyncIterator[bytes]:

@@ -14,13 +14,7 @@ from app.kube.resources import NAMESPACES, PODS, Resource
 from app.kube.wire import Response
 from tests.fuzz.objects import nested
 from tests.kit.virtualtime import VirtualClock
-from tests.kube.fakes import Connections, json_response, listing, obj, pieces, status_body, virtual
-
-
-def client_for(*answers) -> tuple[Client, Connections]:
-    connections = Connections()
-    connections.answers.extend(answers)
-    return Client(connections, VirtualClock()), connections
+from tests.kube.fakes import Connections, client_for, json_response, listing, obj, pieces, status_body, virtual
 
 
 @virtual

@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import orjson
 import pytest
 
-from app.kube.client import Client
 from app.kube.errors import Forbidden
 from app.pods.template_check import template_errors
-from tests.kit.virtualtime import VirtualClock
-from tests.kube.fakes import Connections, json_response, status_body, virtual
+from tests.kube.fakes import client_for, json_response, status_body, virtual
 
 TEMPLATE = {"spec": {"containers": [{"name": "a"}]}}
 CAUSES = [
     {"reason": "FieldValueRequired", "message": "Required value", "field": "template.spec.containers[0].image"},
     {"reason": "FieldValueInvalid", "message": 'Invalid value: "x": must be y', "field": "template.metadata.labels"},
 ]
-
-
-def client_for(*answers: Any) -> tuple[Client, Connections]:
-    connections = Connections()
-    connections.answers.extend(answers)
-    return Client(connections, VirtualClock()), connections
 
 
 @pytest.mark.behaviour("SS-21")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from random import Random
 from typing import Any
@@ -13,17 +13,18 @@ from app.sandbox.apiserver.server import ApiServer
 from app.sandbox.cluster import SimulatedCluster
 from app.sandbox.kubelet.program import Pace
 from app.sandbox.nodes import simulated_nodes
-from tests.kit.cluster import scenarios
+from tests.kit.cluster import Waiting, scenarios
 from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import running, until
 
 CAPACITY = {"cpu": "4", "memory": "8Gi", "pods": "110"}
 
 
-class Simulated:
+class Simulated(Waiting):
     def __init__(self, api: ApiServer, client: Client, cluster: SimulatedCluster) -> None:
         self.api = api
         self.client = client
+        self.clock = client.clock
         self.cluster = cluster
 
     async def pods(self, selector: str = "") -> list[dict[str, Any]]:
@@ -38,15 +39,6 @@ class Simulated:
 
     async def patch(self, resource: Resource, name: str, body: dict[str, Any]) -> dict[str, Any]:
         return await self.client.patch(resource, name, body, "default" if resource.namespaced else "")
-
-    async def until(self, look: Callable[[], Any], seconds: float = 60.0) -> Any:
-        """Return the first true result of an awaitable."""
-        end = self.client.clock.monotonic() + seconds
-        while True:
-            if found := await look():
-                return found
-            assert self.client.clock.monotonic() < end, f"not within {seconds} s"
-            await self.client.clock.sleep(0.1)
 
     async def status(self, resource: Resource, name: str, seconds: float = 60.0, **wanted: Any) -> dict[str, Any]:
         """Return the object once its status has these values."""

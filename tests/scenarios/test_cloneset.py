@@ -31,11 +31,7 @@ spec:
 
 
 def status_is(world: World, **wanted: int) -> dict[str, Any] | None:
-    """Return the CloneSet once its status has these values."""
-    found = world.get("cloneset", "web")
-    status = found.get("status", {})
-    ok = status.get("observedGeneration") == found["metadata"]["generation"]
-    return found if ok and all(status.get(key, 0) == value for key, value in wanted.items()) else None
+    return world.observed("cloneset", "web", **wanted)
 
 
 def patch(world: World, operations: str) -> None:

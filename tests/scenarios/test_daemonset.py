@@ -48,11 +48,7 @@ def eligible(world: World) -> list[str]:
 
 
 def status_is(world: World, **wanted: int) -> dict[str, Any] | None:
-    """Return the DaemonSet once its status has these values."""
-    found = world.get(KIND, "ds")
-    status = found.get("status", {})
-    ok = status.get("observedGeneration") == found["metadata"]["generation"]
-    return found if ok and all(status.get(key, 0) == value for key, value in wanted.items()) else None
+    return world.observed(KIND, "ds", **wanted)
 
 
 def all_updated(world: World) -> dict[str, Any]:

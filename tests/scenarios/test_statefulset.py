@@ -39,11 +39,7 @@ WITHOUT_CONTAINERS = pytest.mark.parametrize("world", LEVELS[:2], indirect=True)
 
 
 def status_is(world: World, **wanted: int) -> dict[str, Any] | None:
-    """Return the StatefulSet once its status has these values."""
-    found = world.get(KIND, "web")
-    status = found.get("status", {})
-    ok = status.get("observedGeneration") == found["metadata"]["generation"]
-    return found if ok and all(status.get(key, 0) == value for key, value in wanted.items()) else None
+    return world.observed(KIND, "web", **wanted)
 
 
 def patch(world: World, **spec: Any) -> None:

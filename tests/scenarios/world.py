@@ -60,6 +60,13 @@ class World:
         found: dict[str, Any] = json.loads(text)
         return found
 
+    def observed(self, kind: str, name: str, **wanted: int) -> dict[str, Any] | None:
+        """Return one object if its status is about its current spec and has these values."""
+        found = self.get(kind, name)
+        status = found.get("status", {})
+        ok = status.get("observedGeneration") == found["metadata"]["generation"]
+        return found if ok and all(status.get(key, 0) == value for key, value in wanted.items()) else None
+
     def list(self, kind: str, *arguments: str, namespace: str | None = None) -> list[dict[str, Any]]:
         text = self.kubectl("get", kind, "-n", namespace or self.namespace, "-o", "json", *arguments).stdout
         items: list[dict[str, Any]] = json.loads(text)["items"]

@@ -17,16 +17,14 @@ from app.kube.objects import ConfigMap, ObjectMeta
 from app.kube.store import Store
 from tests.features.admitting import sidecarset
 from tests.kit.virtualtime import VirtualClock
-from tests.kube.fakes import Connections, json_response, listing, status_body, virtual
+from tests.kube.fakes import Connections, client_for, json_response, listing, status_body, virtual
 
 REVISION = {"metadata": {"name": "s-1", "labels": {"kruise.io/sidecarset-name": "s"}}, "revision": 3, "data": {}}
 NOT_FOUND = json_response(404, status_body(404, "NotFound"))
 
 
 def lookups_for(*answers: Any) -> tuple[SidecarSetLookups, Connections]:
-    connections = Connections()
-    connections.answers.extend(answers)
-    client = Client(connections, VirtualClock())
+    client, connections = client_for(*answers)
     return SidecarSetLookups(client, Stores(()), "kruise-system", NewerSets(client, lambda *_: False)), connections
 
 
