@@ -41,6 +41,7 @@ from app.kube.regex import Pattern, PatternError, compile_re2
 from app.kube.selector_query import SelectorError
 from app.kube.selectors import compile_selector, go_label_selector, validate_selector
 from app.kube.validation import is_percent, max_len_message, regex_message, validate_annotations, validate_labels
+from app.pods.custom_workloads import WhitelistError, member
 
 # Validation of a SidecarSet by itself [SS-16 … SS-25, SS-27]. Messages and their order are OpenKruise's. Conflicts with
 # its former state and with other sets, and rules that OpenKruise lacks, are in
@@ -259,13 +260,9 @@ def patch_errors(patches: Iterable[PatchPodMetadata], path: Path) -> Iterator[Fi
         seen.update(annotations)
 
 
-# Annotations that SidecarSets may write to Pods: the administrator's whitelist. [SS-31]
+# Annotations that SidecarSets may write to Pods: the administrator's whitelist. [SS-31, MGR-80]
 
 _WHERE = f"ConfigMap {names.CONFIGURATION_CONFIG_MAP}, key {names.PATCH_POD_METADATA_WHITELIST_KEY}"
-
-
-class WhitelistError(ValueError):
-    """The whitelist cannot be parsed; the message names its location."""
 
 
 def refusal(text: str | None, labels: Mapping[str, str], keys: Iterable[str], *, defaults_allowed: bool) -> str:
@@ -296,7 +293,7 @@ def allowed(text: str, labels: Mapping[str, str]) -> list[Pattern]:
     """Return the patterns of all rules that apply to a set with these labels. Raises :class:`WhitelistError`."""
     patterns: list[Pattern] = []
     for index, rule in enumerate(_rules(text)):
-        selector, expressions = _value(rule, "selector"), _value(rule, "allowedAnnotationKeyExprs") or []
+        selector, expressions = member(rule, "selector"), member(rule, "allowedAnnotationKeyExprs") or []
         if not isinstance(expressions, list) or not isinstance(selector, dict | None):
             raise WhitelistError(f"{_WHERE}: rules[{index}]: expected an object selector and a list of expressions")
         try:
@@ -313,7 +310,7 @@ def _rules(text: str) -> list[dict[str, Any]]:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise WhitelistError(f"{_WHERE}: not JSON: {error}") from error
-    rules = _value(document, "rules") if isinstance(document, dict) else False
+    rules = member(document, "rules") if isinstance(document, dict) else False
     if rules is None:
         return []
     if not isinstance(rules, list) or not all(isinstance(rule, dict) for rule in rules):
@@ -325,10 +322,3 @@ def _text(expression: Any) -> str:
     if not isinstance(expression, str):
         raise PatternError(f"allowedAnnotationKeyExprs: {expression!r} is not a string")
     return expression
-
-
-def _value(obj: Mapping[str, Any], name: str) -> Any:
-    """Return the value of a key, ignoring its case as Go does. [MGR-80]"""
-    if name in obj:
-        return obj[name]
-    return next((value for key, value in obj.items() if key.lower() == name.lower()), None)
