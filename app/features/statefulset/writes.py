@@ -49,7 +49,7 @@ from app.workloads.steps import Step
 from app.workloads.updater import Updater
 from app.workloads.writer import Wording, Writer
 
-#: Maximum number of claims, of those that Pods wait for, that get an event.
+#: Of the claims that Pods wait for, the first get an event, at most this many at a time.
 MAX_NAMED_CLAIMS: Final = 5
 
 
@@ -283,7 +283,7 @@ class Scaler:
         waits = tuple(plan.waits_for)
         for claim in waits[:MAX_NAMED_CLAIMS]:
             # Recorded only once. [AS-67, AS-146]
-            if claim not in state.waits_for:
+            if claim not in state.waits_for[:MAX_NAMED_CLAIMS]:
                 self.writer.record_not_created(workload, _pod_of(workload, claim), _going(claim))
         state.waits_for = waits
         waiting = _failed(_going(waits[0])) if waits else ""

@@ -166,6 +166,17 @@ async def test_each_wait_for_a_claim_is_reported_once() -> None:
     assert [body["count"] for body in shell.bodies("PATCH", "/events/")] == [2]
 
 
+@pytest.mark.behaviour("AS-67", "AS-146")
+@virtual
+async def test_a_claim_beyond_the_first_five_is_reported_once_it_is_among_them() -> None:
+    going = [a_claim(number, deletionTimestamp="2026-01-01T00:00:00Z") for number in range(6)]
+    shell = shown(a_set(replicas=6, podManagementPolicy="Parallel", volumeClaimTemplates=[claim()]), *going)
+    for told in (5, 6):
+        await shell.reconcile()
+        assert len([reason for reason, _ in await shell.events() if reason == "FailedCreate"]) == told
+        shell.claims.remove(ObjectKey("shop", "data-web-0"))
+
+
 @pytest.mark.behaviour("AS-67", "AS-121")
 @pytest.mark.parametrize(("refused", "why"), [
     (["logs"], "failed to create PVC logs-web-0: no"),
