@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import httpx
@@ -440,20 +440,30 @@ def test_a_handwritten_note_does_not_fail_a_list(note: str) -> None:
     )
 
 
+def too_deep() -> dict[Any, str]:
+    """What a conversion does to an object whose nesting grows."""
+    raise RecursionError("maximum recursion depth exceeded")
+
+
+def unwritable() -> dict[Any, str]:
+    return {1.5: "no key of JSON"}
+
+
 @pytest.mark.behaviour("MGR-50")
-def test_nesting_that_grows_during_conversion_does_not_fail_a_list() -> None:
-    def deep(obj: dict[str, Any], version: str) -> dict[str, Any]:
-        if obj["metadata"]["name"] == "odd":
-            raise RecursionError("maximum recursion depth exceeded")
-        return convert(obj, version)
+@pytest.mark.parametrize("odd", [too_deep, unwritable])
+def test_an_object_that_cannot_be_converted_or_written_does_not_fail_a_list(odd: Callable[[], dict[Any, str]]) -> None:
+    def converting(obj: dict[str, Any], version: str) -> dict[str, Any]:
+        return {**convert(obj, version), **(odd() if obj["metadata"]["name"] == "odd" else {})}
 
     review = recorded("conversion-to-v1alpha1")
     (one, *_) = review["request"]["objects"]
     bad = {**one, "metadata": {**one["metadata"], "name": "odd"}}
     review["request"]["objects"] = [one, bad, one]
-    got = convert_review(orjson.dumps(review), deep)
+    got = convert_review(orjson.dumps(review), converting)
     assert (got.status, got.outcome, got.unconverted) == (200, "converted", 1)
-    assert len(orjson.loads(got.payload)["response"]["convertedObjects"]) == 3
+    converted = orjson.loads(got.payload)["response"]["convertedObjects"]
+    assert [obj["metadata"]["name"] for obj in converted] == [one["metadata"]["name"], "odd", one["metadata"]["name"]]
+    assert {obj["apiVersion"] for obj in converted} == {review["request"]["desiredAPIVersion"]}
 
 
 @pytest.mark.behaviour("MGR-50")
@@ -466,22 +476,6 @@ def test_invalid_json_after_a_deep_object_is_a_bad_request() -> None:
     review["request"]["objects"] = [one, {**one, "kind": "HERE"}]
     got = convert_review(orjson.dumps(review).replace(b'"HERE"', rb'"\ud800"'), deep)
     assert (got.status, got.outcome) == (400, "not_a_review")
-
-
-@pytest.mark.behaviour("MGR-50")
-def test_unwritable_objects_do_not_fail_a_list() -> None:
-    def odd(obj: dict[str, Any], version: str) -> dict[str, Any]:
-        return {**convert(obj, version), **({1.5: "no key of JSON"} if obj["metadata"]["name"] == "odd" else {})}
-
-    review = recorded("conversion-to-v1alpha1")
-    (one, *_) = review["request"]["objects"]
-    bad = {**one, "metadata": {**one["metadata"], "name": "odd"}}
-    review["request"]["objects"] = [one, bad, one]
-    got = convert_review(orjson.dumps(review), odd)
-    assert (got.status, got.outcome, got.unconverted) == (200, "converted", 1)
-    converted = orjson.loads(got.payload)["response"]["convertedObjects"]
-    assert [obj["metadata"]["name"] for obj in converted] == [one["metadata"]["name"], "odd", one["metadata"]["name"]]
-    assert {obj["apiVersion"] for obj in converted} == {review["request"]["desiredAPIVersion"]}
 
 
 def test_endless_nesting_is_a_bad_request() -> None:

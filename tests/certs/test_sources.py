@@ -34,6 +34,11 @@ def source(api: MemoryApi, clock: VirtualClock | None = None) -> SecretCertifica
     )
 
 
+def reading(api: MemoryApi, clock: VirtualClock) -> SecretReader:
+    client = Client(api, clock)
+    return SecretReader(client, clock, namespace="kruise-system", name="kruise-webhook-certs", hosts=(HOST,))
+
+
 def secret(data: dict[str, str] | None) -> dict[str, Any]:
     metadata = {"name": "kruise-webhook-certs", "namespace": "kruise-system", "resourceVersion": "1"}
     return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, **({"data": data} if data else {})}
@@ -213,9 +218,7 @@ async def test_a_missing_namespace_is_reported_with_a_hint() -> None:
 async def test_a_reader_follows_a_rotation_without_writing() -> None:
     clock = VirtualClock()
     api = MemoryApi()
-    reader = SecretReader(
-        Client(api, clock), clock, namespace="kruise-system", name="kruise-webhook-certs", hosts=(HOST,)
-    )
+    reader = reading(api, clock)
     with pytest.raises(CertificateError, match=r"kruise-system/kruise-webhook-certs: .* is missing; it is written by"):
         await reader.ensure()
     assert not api.objects
@@ -240,9 +243,7 @@ async def test_a_reader_keeps_serving_while_the_secret_is_broken(damaged: dict[s
     clock = VirtualClock()
     api = MemoryApi()
     await source(api, clock).ensure()
-    reader = SecretReader(
-        Client(api, clock), clock, namespace="kruise-system", name="kruise-webhook-certs", hosts=(HOST,)
-    )
+    reader = reading(api, clock)
     first = await reader.ensure()
 
     def damage() -> None:
@@ -272,9 +273,7 @@ async def test_a_secret_replaced_twice_is_not_served_before_the_api_server_trust
     clock = VirtualClock()
     api = MemoryApi()
     await source(api, clock).ensure()
-    reader = SecretReader(
-        Client(api, clock), clock, namespace="kruise-system", name="kruise-webhook-certs", hosts=(HOST,)
-    )
+    reader = reading(api, clock)
     first = await reader.ensure()
     # Each new CA was never announced: the controllers publish it first.
     for _ in range(2):
