@@ -42,8 +42,8 @@ class Serving:
     def text(self) -> str:
         return Path(self.log.name).read_text("utf-8")
 
-    def wait_for_log(self, text: str, seconds: float = 30) -> str:
-        deadline = Deadline(seconds)
+    def wait_for_log(self, text: str) -> str:
+        deadline = Deadline(30)
         while not deadline.passed():
             for line in self.text.splitlines():
                 if text in line:

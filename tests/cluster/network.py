@@ -106,10 +106,10 @@ def tear_down(before: Before) -> None:
     """Remove what `set_up`, `add_node` and kube-proxy created; the nodes and kube-proxy have ended."""
     # The cables are removed with the nodes' namespaces, which can outlive their last process by a minute, until open
     # connections time out.
-    for link in _links("pkr"):
+    for link in _links():
         with suppress(ClusterError):  # it disappeared meanwhile
             _ip("link", "delete", link)
-    wait_until(lambda: not _links("pkr"), "the nodes' network interfaces are gone", deadline=15)
+    wait_until(lambda: not _links(), "the nodes' network interfaces are gone", deadline=15)
     for command in _IPTABLES:
         if changes := "".join(_removal(command, before)):
             _run(f"{command}-restore", "--wait", "--noflush", stdin=changes)
@@ -121,14 +121,14 @@ def tear_down(before: Before) -> None:
 
 def left_over(before: Before) -> list[str]:
     """Return what is left of the network: interfaces, chains and kernel settings."""
-    found = [f"interface {link}" for link in _links("pkr")]
+    found = [f"interface {link}" for link in _links()]
     found += [f"chain {chain}" for chain in sorted(_chains() - set(before.chains))]
     now = {name: Path("/proc/sys", name).read_text().strip() for name in before.sysctls}
     return found + [f"{name} is {now[name]}, was {was}" for name, was in before.sysctls.items() if now[name] != was]
 
 
-def _links(prefix: str) -> list[str]:
-    return sorted(path.name for path in Path("/sys/class/net").glob(f"{prefix}*"))
+def _links() -> list[str]:
+    return sorted(path.name for path in Path("/sys/class/net").glob("pkr*"))
 
 
 def _chains() -> set[str]:

@@ -75,20 +75,14 @@ class Registry:
 
 
 class SimulatedRuntime:
-    """The runtime of one node. ``on_stop`` is called when a container has ended, like a kubelet's notification."""
+    """The runtime of one node."""
 
-    def __init__(
-        self,
-        clock: Clock,
-        *,
-        name: str = "containerd",
-        registry: Registry | None = None,
-        on_stop: Callable[[SimulatedContainer], None] = lambda _container: None,
-    ) -> None:
+    def __init__(self, clock: Clock, *, name: str = "containerd") -> None:
         self.name = name
-        self.registry = registry if registry is not None else Registry()
+        self.registry = Registry()
         self.known: dict[str, SimulatedContainer] = {}
-        self.on_stop = on_stop
+        #: Called when a container has ended, like a kubelet's notification.
+        self.on_stop: Callable[[SimulatedContainer], None] = lambda _container: None
         #: While it is unavailable, every call fails.
         self.away = False
         #: Calls for tests: pulls with labels and annotations, stops with their grace period, commands.

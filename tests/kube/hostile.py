@@ -16,8 +16,8 @@ def chain(levels: int, shape: Shape = "objects") -> bytes:
     return opening * count + b"1" + closing * count
 
 
-def deep_managed_fields(levels: int, shape: Shape = "objects", name: str = "deep", **more: Any) -> bytes:
+def deep_managed_fields(levels: int, shape: Shape = "objects", **more: Any) -> bytes:
     """Return an object with a deeply nested managedFields between valid fields."""
-    metadata = {"name": name, "namespace": "shop", "uid": f"uid-{name}", "resourceVersion": "5", "labels": {"a": "b"}}
+    metadata = {"name": "deep", "namespace": "shop", "uid": "uid-deep", "resourceVersion": "5", "labels": {"a": "b"}}
     raw = orjson.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {**metadata, "managedFields": ["HERE"]}, **more})
     return raw.replace(b'"HERE"', b'{"manager":"kubectl","fieldsV1":' + chain(levels, shape) + b',"time":null}')

@@ -69,9 +69,5 @@ def _merged_status(old: Json, patch: Json) -> Json:
     return {**old, **patch, "conditions": list(conditions.values())}
 
 
-def pod_path(name: str = "web-0", namespace: str = "shop") -> str:
-    return f"/api/v1/namespaces/{namespace}/pods/{name}"
-
-
-def config_map_path(name: str = "web-0-barrier", namespace: str = "shop") -> str:
-    return f"/api/v1/namespaces/{namespace}/configmaps/{name}"
+def pod_path(name: str = "web-0") -> str:
+    return f"/api/v1/namespaces/shop/pods/{name}"

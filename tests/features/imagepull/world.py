@@ -83,9 +83,9 @@ class World(cluster.World):
         body = {"spec": {"image": image, "completionPolicy": {}, **spec}}
         return await self.create(JOBS, name, job_with_defaults(body)["spec"])
 
-    async def list_job(self, *images: str, name: str = "several", **spec: Any) -> Json:
+    async def list_job(self, *images: str, **spec: Any) -> Json:
         body = {"spec": {"images": list(images), "completionPolicy": {}, **spec}}
-        return await self.create(LISTS, name, list_job_with_defaults(body)["spec"])
+        return await self.create(LISTS, "several", list_job_with_defaults(body)["spec"])
 
     async def pod(self, name: str, node: str, **labels: str) -> None:
         await self.create(PODS, name, {"containers": [{"name": "m", "image": "i"}], "nodeName": node}, labels=labels)

@@ -20,11 +20,12 @@ from app.kube.wire import Request, Response
 from tests.features.launchpriority.pods import COMPLETED, CURRENT, ordered
 from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import json_response, running, status_body, virtual
-from tests.pods.apiserver import ApiServer, config_map_path, pod_path
+from tests.pods.apiserver import ApiServer, pod_path
 
 KEY = ObjectKey("shop", "web-0")
 CREATE = "POST /api/v1/namespaces/shop/configmaps"
-ADD = f"PATCH {config_map_path()}"
+CONFIG_MAP = "/api/v1/namespaces/shop/configmaps/web-0-barrier"
+ADD = f"PATCH {CONFIG_MAP}"
 ANNOTATE = f"PATCH {pod_path()}"
 ORDER: dict[str, int | None] = {"a": 5, "b": 3, "c": 0}
 
@@ -53,7 +54,7 @@ class Setting:
 
     @property
     def data(self) -> dict[str, str]:
-        found: dict[str, str] = self.server.objects.get(config_map_path(), {}).get("data", {})
+        found: dict[str, str] = self.server.objects.get(CONFIG_MAP, {}).get("data", {})
         return found
 
     @property

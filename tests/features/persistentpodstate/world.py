@@ -54,8 +54,8 @@ class World(cluster.World):
     async def scale(self, replicas: int, resource: Resource = ADVANCED) -> None:
         await self.client.patch(resource, "web", {"spec": {"replicas": replicas}}, "ns")
 
-    async def remember(self, name: str = "web", **spec: Any) -> None:
-        body = state(name, **spec)
+    async def remember(self, **spec: Any) -> None:
+        body = state("web", **spec)
         for field in ("uid", "generation", "resourceVersion"):
             del body["metadata"][field]
         await self.client.create(STATES, body, "ns")

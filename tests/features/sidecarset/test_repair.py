@@ -171,11 +171,11 @@ class Shop(cluster.World):
         found = (await self.client.list(PODS, "shop")).items
         return {one["metadata"]["name"]: "annotations" in one["metadata"] for one in found}
 
-    async def replaced_until(self, look: Callable[[], Awaitable[bool]], replicas: int, seconds: float = 120.0) -> None:
+    async def replaced_until(self, look: Callable[[], Awaitable[bool]], replicas: int) -> None:
         """Recreate deleted Pods a second later, until ``look`` returns true."""
-        end = self.client.clock.monotonic() + seconds
+        end = self.client.clock.monotonic() + 120
         while not await look():
-            assert self.client.clock.monotonic() < end, f"not within {seconds} s: {await self.pods()}"
+            assert self.client.clock.monotonic() < end, f"not within 120 s: {await self.pods()}"
             await self.client.clock.sleep(1.0)
             there = len(await self.pods())
             self.fewest = min(self.fewest, there)
