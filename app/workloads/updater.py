@@ -97,7 +97,7 @@ class Updater:
         # is more likely to be available than the plan assumed.
         steps = [step for step in plan.steps if step.pod not in moved]
         refused = [step for step in steps if step.kind is StepKind.REFUSE]
-        steps = [step for step in steps if step not in refused]
+        steps = [step for step in steps if step.kind is not StepKind.REFUSE]
         steps = self._without_waiting(snapshot, steps, target, outcome)
         steps = await self._within_budget(steps[:MAX_UPDATES_AT_A_TIME], outcome)
         found = await gather_results(self._step(snapshot, step, target) for step in steps)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -51,6 +52,9 @@ from app.pods.inplace.state import RefMetadata, UpdateSpec
 from app.pods.inplace.steps import _merged_metadata
 from app.pods.lifecycle import Hook, Lifecycle, LifecycleState, first_state, is_hooked, state_patch
 from app.pods.sorting import spread_ranks
+from app.workloads.state import Outcome
+from app.workloads.steps import Step, StepKind, UpdatePlan
+from app.workloads.updater import Updater
 from app.workloads.validation import MAX_CLAIM_TEMPLATES, repeated_claims
 from tests.features.cloneset.test_webhooks import refused as refused_clone_set
 from tests.features.cloneset.writing import Lookups, clone_set, rolling, write
@@ -63,6 +67,7 @@ from tests.features.uniteddeployment.test_webhooks import write as write_united
 from tests.features.workloadspread.test_webhooks import create, spread
 from tests.fuzz import cost
 from tests.kit import objects
+from tests.kube.fakes import virtual
 
 Json = dict[str, Any]
 BETA = "apps.kruise.io/v1beta1"
@@ -208,6 +213,19 @@ def test_equal_values_of_a_shared_variable_are_compared_once() -> None:
     body = injected(sidecar, SharingSource(containers, {}, {}), "sets")
     assert len(body["volumeMounts"]) == 100
     assert Counted.count == 1
+
+
+@virtual
+async def test_refused_updates_of_pods_are_not_compared_with_each_other() -> None:
+    """Users may label any Pod with a lifecycle state in which it is not updated."""
+    pod: Any = SimpleNamespace(name="web-0")
+    steps = tuple(Step(StepKind.REFUSE, pod, Counted(f"obstacle {number}")) for number in range(500))
+    snapshot: Any = SimpleNamespace(revision_of=lambda _: None)
+    Counted.count = 0
+    outcome = await object.__new__(Updater).carry_out(snapshot, UpdatePlan("r", steps), Outcome(), ())
+    assert outcome.message is not None
+    assert outcome.message.startswith("Pod web-0: obstacle 0; ")
+    assert Counted.count <= 2 * len(steps)
 
 
 @pytest.mark.behaviour("MGR-164")
