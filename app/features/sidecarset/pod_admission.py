@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
@@ -47,9 +46,6 @@ from app.pods.admission_draft import PodDraft, PodRefusedError
 # The SidecarSet step of Pod admission: find the sets that apply, choose revisions, inject. It is the shell around the
 # pure parts of this package and reads from caches. Only a set, namespace or revision that is not cached yet is read
 # from the API server, before the Pod is admitted without its sidecars [SS-39] or refused [SS-68].
-
-logger = logging.getLogger(__name__)
-
 
 #: A set that cannot be parsed does not hide the others. [SS-130]
 SIDECAR_SETS: Final = dataclasses.replace(Watched.kind(SIDECAR_SET, SidecarSet), decode=read_sidecar_set)
@@ -261,10 +257,9 @@ class SidecarSetStep:
         return None
 
     def _refused(self, error: PodRefusedError, draft: PodDraft, review: Review) -> Denied:
-        reason = error.message.removeprefix(f"{draft.display}: ")
-        logger.warning("%s refused: %s", draft.display, reason)
         # A dry run records no event.
         if isinstance(error, InjectionRefusedError) and self._report is not None and not review.dry_run:
+            reason = error.message.removeprefix(f"{draft.display}: ")
             for set_name in error.sets:
                 self._report(set_name, f"{draft.display} refused: {reason}")
         return Denied(error.message, code=error.code)

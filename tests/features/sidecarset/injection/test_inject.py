@@ -136,6 +136,12 @@ def computing(name: str, pattern: str = ".*", **expressions: Any) -> Json:
     return {"name": name, "resourcesPolicy": policy, "resources": {"limits": {"memory": "1Gi"}}}
 
 
+def test_refusals_are_left_to_the_log_of_reviews_which_is_limited(caplog: pytest.LogCaptureFixture) -> None:
+    answer = World().apply(sidecarset("s", computing("shipper", "^x"))).create(pod(), dry_run=True)
+    assert answer.denied is not None
+    assert not caplog.records
+
+
 @pytest.mark.behaviour("SS-61")
 def test_a_pattern_without_match_refuses_the_pod_with_the_openkruise_message() -> None:
     world = World().apply(sidecarset("s", computing("shipper", "^x")))
