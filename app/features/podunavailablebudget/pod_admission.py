@@ -16,7 +16,6 @@ from app.kube.admission import Denied, Review
 from app.kube.errors import KubeError, message_of
 from app.kube.jsonvalues import as_object, objects
 from app.kube.objects import OwnerReference, Pod
-from app.kube.patches import same
 from app.pods.admission import MutatorOrder, PodRequest, PodRequestKind, StepOutcome, ValidatorOrder
 from app.pods.admission_draft import PodDraft
 from app.pods.predicates import controller_of
@@ -65,7 +64,8 @@ def update_operation(old: Mapping[str, Any], new: Mapping[str, Any]) -> Protecte
     """Return the operation that the update counts as, or None if nothing relevant changes. [PUB-62, PUB-66]"""
     marked = not unavailable_labels(_labels(old)) and bool(unavailable_labels(_labels(new)))
     before, after = as_object(old.get("spec")), as_object(new.get("spec"))
-    if same(before, after):
+    # The API server prints both, so no value becomes another that Python considers equal, such as 1 and true.
+    if before == after:
         return ProtectedOperation.UPDATE if marked else None
     if marked or not _only_resized(old, new, before, after):
         return ProtectedOperation.UPDATE
@@ -77,7 +77,7 @@ def _only_resized(
 ) -> bool:
     if _is_static(old) or _is_static(new):
         return False
-    if not same(_without_resources(before), _without_resources(after)) or _qos(before) != _qos(after):
+    if _without_resources(before) != _without_resources(after) or _qos(before) != _qos(after):
         return False
     pairs = zip(objects(before.get("containers")), objects(after.get("containers")), strict=True)
     return all(_restarts_nothing(one, other) for one, other in pairs)
@@ -93,7 +93,7 @@ def _without_resources(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 def _restarts_nothing(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
     before, after = as_object(old.get("resources")), as_object(new.get("resources"))
-    if not same(_rest(before), _rest(after)):
+    if _rest(before) != _rest(after):
         return False
     changed = {
         name

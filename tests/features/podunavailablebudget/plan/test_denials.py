@@ -19,6 +19,7 @@ from app.features.podunavailablebudget.types import PodUnavailableBudget
 from app.kube.rulings import Ruling
 from app.kube.store import Store, key_of
 from tests.features.podunavailablebudget.samples import NOW, Json, ago, budget, pod, raw_pod
+from tests.fuzz.cost import counted
 
 DELETE, UPDATE = ProtectedOperation.DELETE, ProtectedOperation.UPDATE
 EVICT, RESIZE = ProtectedOperation.EVICT, ProtectedOperation.RESIZE
@@ -340,6 +341,15 @@ def test_a_restart_or_a_larger_change_is_an_update() -> None:
     for static in ({"kubernetes.io/config.mirror": "x"}, {"kubernetes.io/config.source": "file"}):
         pair = [changed(each, "metadata", "annotations", to=static) for each in (old, new)]
         assert update_operation(*pair) is UPDATE
+
+
+def test_long_pods_are_not_compared_value_by_value() -> None:
+    """Reviews of other Pods wait for the comparison."""
+    old = changed(raw_pod(resources=RESOURCES), *MAIN, "args", to=["x"] * 5_000)
+    new = copy.deepcopy(changed(old, *MAIN, "resources", "requests", "cpu", to="500m"))
+    with counted() as count:
+        assert update_operation(old, new) is RESIZE
+    assert count[0] < 1_000
 
 
 _hostile = st.recursive(
