@@ -215,13 +215,16 @@ def _template_metadata_errors(spec: Mapping[str, Any]) -> list[FieldError]:
 
 
 def _stricter_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
-    """Yield errors in values that OpenKruise admits but that are unusable. [AS-143]"""
+    """Yield errors in values that OpenKruise admits but that are unusable. [AS-143]
+
+    The schema of a version without these fields does not validate their values.
+    """
     ordinals = spec.get("ordinals")
-    # The schema of a version without this field does not validate its value.
     start = ordinals.get("start") if isinstance(ordinals, Mapping) else 0
     if isinstance(start, int) and start < 0:
         yield invalid(SPEC.child("ordinals", "start"), start, NOT_NEGATIVE)
-    kind = (spec.get("volumeClaimUpdateStrategy") or {}).get("type") or ON_DELETE
+    strategy = spec.get("volumeClaimUpdateStrategy")
+    kind = (strategy.get("type") if isinstance(strategy, Mapping) else "") or ON_DELETE
     if kind not in (ON_DELETE, ON_POD_ROLLING_UPDATE):
         at = SPEC.child("volumeClaimUpdateStrategy", "type")
         yield not_supported(at, kind, (ON_DELETE, ON_POD_ROLLING_UPDATE))
