@@ -135,7 +135,7 @@ def _same(live: list[dict[str, Any]], entries: list[dict[str, Any]], *, ordered:
 
 
 def _pointed_at_us(entry: dict[str, Any], pattern: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an entry with our address and CA. The path is kept.
+    """Return the entry with our address and CA, keeping its path.
 
     The entry may have been written by a manager that is called by URL instead of through a Service.
     """
@@ -233,7 +233,7 @@ def release_patch(crd: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _without_address(entry: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the managedFields entry; our own without its conversion fields, except the CA bundle."""
+    """Return the managedFields entry. If it is ours, omit all conversion fields except the CA bundle."""
     if (entry.get("manager"), entry.get("operation"), entry.get("subresource", "")) != (USER_AGENT, "Update", ""):
         return entry
     fields = entry.get("fieldsV1") or {}

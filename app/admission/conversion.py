@@ -1,8 +1,8 @@
 """ConversionReview for CustomResourceDefinitions: bytes in, bytes out. Pure; app.api converts the objects.
 
 The API server sends a whole list in one review, and a failed review fails the whole list. An object that cannot be
-converted, however malformed, is therefore returned with only its apiVersion changed, and its name is reported. Values
-nested too deep are hidden from the conversion and restored afterwards. Only a review that is invalid as a whole fails.
+converted, however malformed, is therefore returned with only its apiVersion changed, and its name is reported. Deeply
+nested values are hidden from the conversion and restored afterwards. A review fails only if it is invalid as a whole.
 Objects are decoded one by one, so that a list needs little more memory than its JSON. [MGR-50] Source:
 https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definition-versioning/
 """
@@ -47,7 +47,7 @@ class Converted(NamedTuple):
 
     @property
     def payload(self) -> bytes:
-        """Return the whole response; slow for a large one, whose parts must be joined."""
+        """Return the whole response. This is slow for large responses, because it joins their parts."""
         return b"".join(self.parts)
 
 
@@ -64,7 +64,7 @@ def _answered(body: bytes, convert: Convert) -> Converted:
     try:
         return _convert_review(body, convert)
     except (RecursionError, TypeError, orjson.JSONDecodeError) as error:
-        # orjson reads 1,024 levels of nesting and writes 254; Python's recursion limit is lower.
+        # orjson decodes 1,024 levels of nesting but encodes only 254; Python's recursion limit is below 1,024.
         hidden = hide_depth(body)
         if hidden is None:
             if isinstance(error, orjson.JSONDecodeError):
@@ -88,7 +88,7 @@ def failed_review(body: bytes, message: str) -> tuple[int, bytes]:
 
 
 def _convert_review(body: bytes, convert: Convert, *, last: bool = False) -> Converted:
-    """Convert a review. Raises ``JSONDecodeError``; ``RecursionError`` or ``TypeError`` if it is nested too deep.
+    """Convert a review. Raises ``JSONDecodeError``, or ``RecursionError`` or ``TypeError`` if it is nested too deep.
 
     ``last`` marks the final attempt: an object that becomes too deep during conversion is returned unconverted.
     """
@@ -176,7 +176,8 @@ def _field(raw: msgspec.Raw) -> Any:
 def _items(raw: msgspec.Raw) -> list[msgspec.Raw] | None:
     """Return the objects as raw JSON, or None if the field is not a list. Raises ``_NotAReviewError``.
 
-    A list of more than MAX_VALUES items is split first, so that empty items are rejected before they use memory.
+    A list that may have more than MAX_VALUES items is split before decoding, so that empty items are rejected before
+    they use memory.
     """
     text = bytes(raw)
     if not text.startswith(b"["):
@@ -205,7 +206,7 @@ def _problem(document: Any) -> str:
 
 
 def _converted(review: _Review, convert: Convert, *, last: bool) -> tuple[list[bytes], int, list[str]]:
-    """Return the objects as JSON, the number of objects that could not be converted, and their reasons."""
+    """Return the objects as JSON, the number of objects that could not be converted, and the reasons."""
     if not isinstance(review.desired, str) or not review.desired:
         raise ConversionError("request.desiredAPIVersion: is required")
     if review.objects is None:
@@ -215,7 +216,8 @@ def _converted(review: _Review, convert: Convert, *, last: bool) -> tuple[list[b
     reasons: list[str] = []
     for index, raw in enumerate(review.objects):
         if (item := _object(raw, index)) is None:
-            # The API server stored this object despite its many values; it must not make other clients' lists fail.
+            # The API server stored this object despite its many values. The object must not make other clients' lists
+            # fail.
             converted.append(_passed_on(raw, review.desired))
             unconverted += 1
             if len(reasons) < NAMED_AT_MOST:

@@ -142,8 +142,8 @@ def _finished(draft: PodDraft) -> Decision:
 
 
 # ``/validate-pod``: guards that are consulted before a Pod is deleted, evicted or updated. Features declare which Pods
-# they guard; the webhook declarations are shared. The API server sends only requests for Pods with a guard's
-# annotation, and no updates that cannot make a Pod unavailable. [PW-20 … PW-25]
+# they guard; the webhook declarations are shared. The API server sends requests only for Pods with a guard's
+# annotation, and omits updates that cannot make a Pod unavailable. [PW-20 … PW-25]
 
 Fetch: TypeAlias = Callable[[str, str], Awaitable[Mapping[str, Any] | None]]
 
@@ -161,7 +161,7 @@ _MAY_READ: Final = PolicyRule(("get",), ("",), ("pods",))
 
 
 def webhooks(guarded: Sequence[Guarded]) -> tuple[Webhook, ...]:
-    """Return the webhook declarations for these Pods; for updates, only if they have a change gate. [PUB-129]"""
+    """Return the declarations for these Pods. Updates are checked only for those with a change gate. [PUB-129]"""
     changing = [one for one in guarded if one.change_gate]
     return (*(_removals(guarded) if guarded else ()), *((_changes(changing),) if changing else ()))
 
@@ -278,6 +278,6 @@ def _is_dry(options: object) -> bool:
 
 
 def _name(review: Review) -> str:
-    """Return the name of the Pod. In a deletecollection request, only the object itself has the name."""
+    """Return the name of the Pod. In a deletecollection request, only the object itself contains the name."""
     found = as_object((review.old_object or {}).get("metadata")).get("name")
     return review.name or (found if isinstance(found, str) else "")

@@ -30,8 +30,8 @@ class Route:
     def handler_for(self, review: Review) -> Handler | Allowed | Denied:
         """Return the handler for this review, or the decision if there is none.
 
-        Operations and subresources without a handler are allowed. A review of an unknown resource or version is denied,
-        because the registration must be wrong, unless the path's webhooks allow it. [PW-22, DP-1, DP-7, SS-108]
+        Operations and subresources without a handler are allowed. A review of an unknown resource or version is denied
+        unless the path's webhooks allow it: the registration must be wrong. [PW-22, DP-1, DP-7, SS-108]
         """
         resource = review.resource
         handler = self.handlers.get(
@@ -55,7 +55,7 @@ class Registry:
     webhooks: tuple[Webhook, ...]
     routes: Mapping[str, Route]
     aliases: Mapping[str, str]
-    #: Paths whose gates are off. Replicas with other gates may have registered them, so reviews sent there are allowed.
+    #: Paths whose gates are off. Replicas with different gates may have registered them, so their reviews are allowed.
     switched_off: frozenset[str] = frozenset()
 
 
@@ -119,8 +119,8 @@ def _keys(webhook: Webhook) -> Iterable[_Key]:
                         yield operation, group, version, plural, subresource
 
 
-# Declarations that share a webhook name become one entry and one handler. For example, a kind's own package validates
-# it and deletion protection guards it, while OpenKruise has one webhook for both, whose name users see in denials.
+# Declarations that share a webhook name become one entry and one handler. For example, a kind's package validates the
+# kind and deletion protection guards it. OpenKruise has one webhook for both, and users see its name in denials.
 # [CS-173]
 
 

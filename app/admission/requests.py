@@ -17,11 +17,11 @@ MAX_BODY_BYTES: Final = 7 * 1024 * 1024
 MAX_CONVERSION_BYTES: Final = 64 * 1024 * 1024
 #: Scope key that the server sets if the body was over the limit and only its beginning was kept.
 TOO_LARGE: Final = "pykruise.too_large"
-#: Bodies of at least this size are parsed with the garbage collector off, and their reviews of our kinds are decided in
-#: a thread. Smaller bodies take a few milliseconds.
+#: Bodies of at least this size are parsed with the garbage collector off, and if they contain reviews of our kinds,
+#: these are decided in a thread. Smaller bodies take a few milliseconds.
 LARGE_BYTES: Final = 64 * 1024
-#: Smaller reviews of our kinds are also decided in a thread if they have at least this many commas: the defaults and
-#: errors of an empty container, which takes 3 bytes, take 50 microseconds.
+#: Smaller reviews of our kinds are also decided in a thread if they have at least this many commas: an empty
+#: container takes only 3 bytes, but defaulting and validating it takes 50 microseconds.
 LARGE_ITEMS: Final = 1_000
 
 P = ParamSpec("P")
@@ -87,7 +87,7 @@ class DisconnectedError(Exception):
 
 
 async def read_body(scope: Scope, receive: Receive, limit: int) -> tuple[list[bytes], bool]:
-    """Return the body's chunks and True; if it exceeds the limit, the chunks read so far and False.
+    """Return the body's chunks and True, or the chunks read so far and False if the body exceeds the limit.
 
     Raises DisconnectedError.
     """

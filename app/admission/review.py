@@ -37,8 +37,8 @@ V1BETA1: Final = "admission.k8s.io/v1beta1"
 #: Maximum length of a message or warning in characters, and maximum number of warnings.
 MAX_MESSAGE_LENGTH: Final = 16 * 1024
 MAX_WARNINGS: Final = 100
-#: Maximum size of a patch before encoding: more than an API server accepts as an object, however often each part is
-#: replaced.
+#: Maximum size of a patch before encoding. No object that an API server accepts needs a larger patch, even if parts are
+#: replaced several times.
 MAX_PATCH_BYTES: Final = 16 * 1024 * 1024
 
 
@@ -72,7 +72,7 @@ def answer(uid: str, decision: Decision) -> bytes:
         (
             b'{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","response":{"uid":',
             orjson.dumps(uid),
-            # Allowing responses carry code 200. [MGR-45]
+            # A response that allows a request has code 200. [MGR-45]
             b',"allowed":true,"status":{"metadata":{},"code":200}',
             *patch,
             _warnings(decision.warnings),
@@ -135,7 +135,8 @@ def printable(text: str) -> str:
 
 
 # Decode and check the AdmissionReview envelope. Every malformed field is reported here by name, so handlers see
-# only well-formed reviews. This is the hottest code of the service: no models, no copies, one pass over the dict.
+# only well-formed reviews. This is the service's hottest code, so it uses no models, copies nothing and walks the dict
+# once.
 # Source: https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/
 
 #: Number of bytes of an unreadable body to search for a uid, which the API server writes first.

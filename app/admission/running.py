@@ -1,4 +1,4 @@
-"""Run decisions within their timeout; large ones in a separate thread."""
+"""Run decisions within their timeout, and large ones in a separate thread."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class LargeReviews:
             raise
 
     def _pass_on(self) -> None:
-        """Pass the thread to the next namespace. Canceled waiters are skipped."""
+        """Give the next namespace its turn. Canceled waiters are skipped."""
         while self._waiting:
             stranger, namespaces = self._waiting.popitem(last=False)
             namespace, turns = namespaces.popitem(last=False)
@@ -158,7 +158,7 @@ def _decided(decide: Decide, review: Review) -> Decision:
 
 #: etcd's default request limit; a larger object cannot be stored.
 MAX_STORED_BYTES: Final = 1_572_864
-#: Maximum number of values in a new object. The caches of all processes hold it: an empty list takes 3 bytes of JSON
+#: Maximum number of values in a new object. Every process caches the object, and an empty list takes 3 bytes of JSON
 #: but 64 bytes of memory.
 MAX_STORED_VALUES: Final = 100_000
 
@@ -238,7 +238,7 @@ def stored_form(review: Review) -> Review | Denied | None:
 
 
 def _changes_only_note(review: Review, new: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
-    """Return whether the stored spec changes while the requested spec, and so the generation, does not."""
+    """Return whether the stored spec changes although the requested spec, and therefore the generation, does not."""
     given, before = (obj.get("spec") if obj is not None else None for obj in (review.object, review.old_object))
     return same(given, before) and not same(new.get("spec"), old.get("spec"))
 

@@ -60,7 +60,7 @@ class _Request(NamedTuple):
 
     @property
     def body(self) -> bytes:
-        """Return the whole body; slow for a large one, whose parts must be joined."""
+        """Return the whole body. This is slow for large bodies, because it joins their parts."""
         return b"".join(self.parts)
 
 
@@ -223,8 +223,8 @@ class ReviewEndpoint(_PostEndpoint):
         read: Callable[[*Ts], Review | Denied | None],
         *args: *Ts,
     ) -> tuple[Review | Decision | None, str]:
-        """Read a review of one of our kinds, in the thread if it is large, because reading converts the object and
-        checks it against its schema. Return the result, and the outcome to count if the result is a decision."""
+        """Read a review of one of our kinds: convert the object and check it against its schema, in the thread if it is
+        large. Return the result, and the outcome to count if the result is a decision."""
         limit = handler.webhook.timeout_seconds * _PART_OF_TIMEOUT
         try:
             found = await self._app.aside.run(review.namespace, limit, read, *args) if aside else read(*args)
@@ -356,7 +356,7 @@ class ConvertEndpoint(_PostEndpoint):
         return await self._worker.answer(request.parts)
 
     def _log_unconverted(self, answer: conversion.Converted) -> None:
-        """Log the objects that cannot be converted, each once."""
+        """Log each object that cannot be converted, but only once."""
         told = [reason for reason in answer.reasons if reason not in self._logged]
         if not told or len(self._logged) >= _MAX_LOGGED:
             return
@@ -365,8 +365,7 @@ class ConvertEndpoint(_PostEndpoint):
 
 
 def _named(review: Review) -> str:
-    """Return kind, namespace and name for messages, cut to a maximum length: callers other than the API server may send
-    long ones."""
+    """Return kind, namespace and name for messages, truncated: callers other than the API server may send long ones."""
     name = review.name
     if not name and review.object is not None:
         metadata = review.object.get("metadata")
@@ -381,7 +380,7 @@ def _named(review: Review) -> str:
 
 # The FastAPI application: one raw ASGI endpoint per webhook path, /convert and /healthz. Every Pod creation waits for
 # these responses, so ``AdmissionApp`` looks up webhook paths in a dict before middleware and routing. A FastAPI route
-# with a Request parameter costs more than reading, deciding and answering a review together.
+# with a Request parameter would more than double the cost of a review.
 
 #: Number of decisions shown on the debug page.
 KEPT_DECISIONS: Final = 100
@@ -390,7 +389,7 @@ _Endpoint: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class AdmissionApp(FastAPI):
-    """The FastAPI application. ``starting`` says why reviews cannot be answered yet and is empty once they can."""
+    """The FastAPI application. ``starting`` says why reviews cannot be answered yet; it is empty once they can be."""
 
     def __init__(self) -> None:
         super().__init__(title="pykruise", docs_url=None, redoc_url=None, openapi_url=None)
@@ -434,7 +433,7 @@ def create_app(
 ) -> AdmissionApp:
     """Create the application that serves all routes of a registry. ``worker`` handles large conversions."""
     app = AdmissionApp()
-    # Any method. [MGR-21]
+    # Accepts any HTTP method. [MGR-21]
     app.router.routes.append(StarletteRoute("/healthz", PlainTextResponse("ok")))
     for path, route in registry.routes.items():
         endpoint = ReviewEndpoint(app, route, metrics.path(path))

@@ -1,7 +1,7 @@
 """Lossless conversion between the versions of a kind, in both directions. [MGR-50]
 
 A kind's own conversion functions may lose what the other version cannot express. The result is therefore converted back
-at once; differences are recorded in a reserved annotation, and restored when the object returns to its former version.
+at once. Differences are noted in a reserved annotation and restored when the object is converted to its former version.
 A note is valid as long as the field still has the value it was converted to: an edit made in the other version always
 wins. Notes are not trusted: only certain fields may be restored, and a note that would change anything visible in the
 other version is ignored.
@@ -85,7 +85,7 @@ def _is_listed(change: Any, version: Version, used: Counter[NotedField]) -> bool
 
 
 def _holds_listed(path: list[Any], value: Any, version: Version, used: Counter[NotedField]) -> bool:
-    """Return whether ``path`` is a parent of noted fields, and ``value`` an object with noted fields only."""
+    """Return whether ``path`` is a parent of noted fields, and ``value`` an object that contains only noted fields."""
     if not isinstance(value, dict) or not any(_matches(path, field.path[: len(path)]) for field in version.notes):
         return False
     return all(_is_listed({"path": [*path, key], "value": item}, version, used) for key, item in value.items())
@@ -129,7 +129,7 @@ Json: TypeAlias = dict[str, Any]
 
 
 class ConversionError(ValueError):
-    """An object that cannot be converted. Its text becomes the message in the response."""
+    """An object cannot be converted. The exception's text becomes the message in the response."""
 
 
 class UnknownKindError(ConversionError):
@@ -243,8 +243,8 @@ def _shown(converted: Json, source: Version, target: Version) -> Json:
 
 
 def _is_faithful(shown: Json, plain: Json, original: Json) -> bool:
-    """Return whether notes changed nothing visible in the source version: where ``shown`` (with notes) differs from the
-    original, ``plain`` (without) has the same value. [MGR-151]"""
+    """Return whether notes changed nothing visible in the source version: wherever ``shown`` (with notes) differs from
+    the original, ``plain`` (without notes) has the same value as ``shown``. [MGR-151]"""
     items: _Items = {}
     differences = _differences(shown, original, (), frozenset())
     return all(_same(_get(plain, path, items), value) for path, value, _ in differences)
@@ -364,8 +364,8 @@ def _named(value: Any) -> list[str]:
     return found if len(set(found)) == len(items) else []
 
 
-#: Items by name, per list. Without this cache, each item in an attacker's notes would cause a search. No noted field is
-#: an item's name.
+#: Items by name, per list. Without this cache, each item in an attacker's notes would cause a search. The cache stays
+#: valid because notes never change the name of an item.
 _Items = dict[int, tuple[list[Any], dict[str, Any]]]
 
 

@@ -31,7 +31,8 @@ class GoTypeError(ValueError):
 def dumps_go(value: Any, *, sort_keys: bool = False) -> str:
     """Return ``value`` as ``json.Marshal`` writes it. Objects keep their order (a struct) unless ``sort_keys`` (a map).
 
-    Raises TypeError or ValueError for values that JSON cannot express, or nested deeper than any API server accepts.
+    Raises TypeError or ValueError for values that JSON cannot express or that no API server accepts, because they are
+    nested too deep.
     """
     pieces: list[str] = []
     try:
@@ -183,7 +184,7 @@ def _read_int_or_string(value: Any, path: str) -> int | str:
 
 
 def pointer(go_type: GoType) -> GoType:
-    """Return the type of a pointer. Null is not its zero value, so ``false``, ``0`` and ``""`` are marshaled."""
+    """Return the type of a pointer. Only null counts as empty, so ``false``, ``0`` and ``""`` are marshaled."""
     return GoType(go_type.read, lambda: None, lambda value: value is None, go_type.fields, go_type.item, go_type.is_map)
 
 
@@ -204,7 +205,7 @@ def map_of(go_type: GoType) -> GoType:
     def read(value: Any, path: str) -> dict[str, Any]:
         if not isinstance(value, Mapping):
             raise _mistyped(value, path, "object")
-        # The path is copied for each value below a key, which can have a megabyte.
+        # The path is copied for each value below a key, and a key can be a megabyte long.
         return {key: _read(go_type, value[key], f"{path}[{shortened(key)}]") for key in sorted(value)}
 
     return GoType(read, lambda: None, _falsy, item=go_type, is_map=True)
@@ -272,7 +273,7 @@ def go_error(go_type: GoType, value: Any, path: str = "") -> str:
 def normalized(go_type: GoType, value: Any, path: str = "") -> Any:
     """Like :func:`go_value`, but keep unknown fields unchanged, after the known ones.
 
-    A Go program would store the same, except for fields newer than its types. Raises :class:`GoTypeError`.
+    A Go program would store the same value, except for fields newer than its types. Raises :class:`GoTypeError`.
     """
     try:
         return _normalized(go_type, value)

@@ -151,7 +151,7 @@ POD_SPEC: Final = struct(
     optional("hostnameOverride", pointer(STRING)),
 )
 
-#: ObjectMeta of an embedded object, such as a Pod template. Other fields have no use in it and are kept unchanged.
+#: ObjectMeta of an embedded object, such as a Pod template. Other fields are not used there and are kept unchanged.
 METADATA: Final = struct(
     optional("name"),
     optional("generateName"),

@@ -30,7 +30,7 @@ ANY_KEY: Final = "*"
 class NotedField:
     """A field that a conversion note may restore, because the other version cannot express it (app.api.conversion).
 
-    Its type is that of the version's schema.
+    The version's schema defines its type.
     """
 
     path: FieldPath
@@ -110,11 +110,11 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The access to a kind that the cluster's roles view, edit and admin grant, and why.
+    """The access to a kind granted by the cluster roles view, edit and admin, and the reason for it.
 
     These roles are bound to tenants, usually in one namespace. Tenants may read a kind if view lets them read the same
-    data of Pods, and write it if that gives them no more power than writing the namespace's Pods. Admin grants the same
-    as edit.
+    data in Pods, and write it if that gives them no more power than writing Pods in the namespace. Admin grants the
+    same access as edit.
     """
 
     why: str = ""

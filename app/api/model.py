@@ -95,8 +95,8 @@ class ObjectMeta(ApiModel):
         return next((owner for owner in self.owner_references if owner.controller), None)
 
 
-#: Maximum number of objects in a status. An API server stores half a million empty ones, which take up to a kilobyte of
-#: memory each; a status of real ones exceeds its size limit earlier.
+#: Maximum number of objects in a status. An API server accepts half a million empty ones, which take up to a kilobyte
+#: of memory each; real objects reach its size limit sooner.
 MAX_STATUS_OBJECTS: Final = 40_000
 
 

@@ -56,7 +56,7 @@ def validate(schema: Schema, value: Any, path: Path | None = None) -> list[Field
 
 
 def each_error(schema: Schema, value: Any, path: Path | None = None) -> Iterator[FieldError]:
-    """Yield the errors of :func:`validate`, of which an object can have hundreds of thousands."""
+    """Yield the errors of :func:`validate` one by one, because an object can have hundreds of thousands."""
     return _errors(schema, value, path or Path())
 
 
@@ -156,7 +156,7 @@ def _value_errors(schema: Schema, value: Any, path: Path) -> Iterator[FieldError
 
 
 def _combined_errors(schema: Schema, value: Any, path: Path) -> Iterator[FieldError]:
-    """Validate anyOf, oneOf, allOf and not, which add constraints to the type outside of them."""
+    """Validate anyOf, oneOf, allOf and not, which further constrain the type declared next to them."""
     if "anyOf" in schema and not any(_holds(one, value, path) for one in schema["anyOf"]):
         yield invalid("<nil>", "", f'"{path}" must validate at least one schema (anyOf)')
     if "oneOf" in schema:

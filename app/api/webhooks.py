@@ -73,7 +73,7 @@ def former_spec(
 
 
 def former_of(review: Review, read: Callable[[Mapping[str, Any]], M]) -> M | None:
-    """Apply ``read`` to the object that an update changes; None if there is none, or it cannot be read, because an
+    """Apply ``read`` to the object that an update changes. Return None if there is none or it cannot be read: an
     invalid stored object must not block an update that fixes it."""
     if review.operation != Operation.UPDATE or review.old_object is None:
         return None
@@ -139,8 +139,8 @@ def _requested_version(kind: KindDefinition, given: Mapping[str, Any]) -> Versio
 def stored_model(
     kind: KindDefinition, model: type[Model], stored: Mapping[str, Any], defaulted: Mapping[str, Any]
 ) -> Model:
-    """Return the model of a stored object from ``defaulted``, its JSON with defaults. Raises CommandError with every
-    field that cannot be read."""
+    """Return the model of a stored object from ``defaulted``, its JSON with defaults. Raises CommandError naming
+    every field that cannot be read."""
     try:
         return model.model_validate(defaulted)
     except ValidationError as error:
@@ -232,8 +232,8 @@ def completed(
 def _with_stored_fields(
     spec: Mapping[str, Any], printed: Mapping[str, Any], old: Mapping[str, Any], old_printed: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return ``spec``, with each field that Go marshals the same for both taken from ``old``, or omitted if ``old``
-    lacks it."""
+    """Return ``spec``, but take each field that Go marshals the same for both from ``old``, or omit it if ``old`` lacks
+    it."""
     missing = object()
     sources = (
         (field, old if same(printed.get(field, missing), old_printed.get(field, missing)) else spec)
@@ -244,7 +244,7 @@ def _with_stored_fields(
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """An object to be validated. It is valid against the schema of its version."""
+    """An object to be validated, which already conforms to the schema of its version."""
 
     review: Review
     #: The object without managedFields.
@@ -288,7 +288,7 @@ Judgment: TypeAlias = Decision | Iterable[FieldError | str]
 
 
 def validating(kind: KindDefinition, judge: Callable[[Submitted], Awaitable[Judgment]], *, code: int = 422) -> Decide:
-    """Return the decision function of a kind's validating webhook. It reports all errors together.
+    """Return the decision function of a kind's validating webhook. It reports all errors at once.
 
     ``judge`` raises GoTypeError, ConversionError or ValidationError for an object that it cannot read. ``code`` is the
     HTTP status code for errors.

@@ -49,7 +49,7 @@ class Condition(NamedTuple):
 
     #: Why it cannot be served, or an empty string.
     fault: str
-    #: Whether it expires soon enough to be renewed.
+    #: Whether it expires so soon that it must be renewed.
     ending: bool = False
     #: Whether its CA may sign another certificate. [MGR-34]
     can_sign: bool = False

@@ -83,7 +83,7 @@ class SharedBundle:
         self.text = b""
 
     def update(self, own: bytes, published: bytes) -> None:
-        """Update from our CA and the currently published bundle, both PEM."""
+        """Update from our CA and the currently published bundle, both in PEM."""
         now = self._clock.monotonic()
         mine = blocks(own)
         there = unexpired(published, self._clock.now())
@@ -412,7 +412,7 @@ def _write(path: Path, content: bytes, mode: int) -> None:
 
 # Externally managed certificates (gate EnableExternalCerts): read and checked, never issued or written. The layout is
 # cert-manager's (``ca.crt``, ``tls.crt``, ``tls.key``), in a Secret or in a folder where it is mounted. [MGR-35]
-# Differs: we also write the CA into webhook configurations and CRDs; a CA injector writes the same value.
+# Unlike OpenKruise, we also write the CA into webhook configurations and CRDs; a CA injector writes the same value.
 
 _KEYS: Final = ("ca.crt", "tls.crt", "tls.key")
 #: File names of the CA: cert-manager's and ours.

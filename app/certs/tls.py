@@ -34,8 +34,8 @@ class ServingContext:
         self.listener.sni_callback = self._choose
 
     def replace(self, cert: bytes, key: bytes) -> None:
-        """Serve another certificate from the next handshake on. Raises CertificateError and keeps the current one if it
-        is invalid."""
+        """Serve another certificate from the next handshake on. If it is invalid, keep the current one and raise
+        CertificateError."""
         self._current = _server_context(cert, key, self._client_ca)
         self._pair = (cert, key)
         self.reloads += 1

@@ -137,7 +137,7 @@ class _Move:
         begun = max(_replicas(ours) - progress.moved - progress.owed, 0)
         deadline = client.clock.monotonic() + (limits.seconds or float("inf"))
         while self.moved < self.number:
-            # Replicas added by an interrupted command belong to the first step, whatever its size was.
+            # Replicas added by an interrupted command belong to the first step, whatever step size that command used.
             step = max(limits.max_surge, progress.owed if self.moved == progress.moved else 0)
             moving = min(self.moved + step, self.number)
             # Scale up first, so that there are never fewer replicas than before.
@@ -185,9 +185,9 @@ def _available(stored: Mapping[str, Any], wanted: int) -> bool:
     return seen and int(status.get("availableReplicas") or 0) >= wanted
 
 
-# ``pykruise migrate`` for the built-in kind under another apiVersion. The built-in object is deleted without its Pods
-# and the Kruise object is created under its name; its controller adopts them. A dry run first checks that the API
-# server accepts the new object.
+# ``pykruise migrate`` to a Kruise kind that is the built-in one under another apiVersion. The built-in object is
+# deleted without its Pods, the Kruise object is created under its name, and its controller adopts the Pods. A dry run
+# first checks that the API server accepts the new object.
 
 
 async def adopted(
@@ -229,7 +229,7 @@ async def adopted(
     try:
         stored = await asyncio.shield(replacing)
     except asyncio.CancelledError:
-        # An interrupt must not leave the user with neither object; this takes about a second.
+        # An interrupt must not leave the user without either object. Waiting takes about a second.
         interrupted = True
         complain(f"interrupted; creating {ours} first, because otherwise neither object would exist")
         stored = await replacing
@@ -272,7 +272,7 @@ async def _replaced(
         except (KubeError, OSError) as error:
             if isinstance(error, ApiError) and not isinstance(error, ServerError):
                 raise
-            # The request may have succeeded all the same, leaving neither object.
+            # The request may have succeeded anyway, leaving neither object.
             may = f"may be deleted ({sentence(error)}); if it still exists, {_RESUME}; if not"
             raise CommandError(f"{called[0]}: {may}, {_again(made)}") from None
         except BaseException:

@@ -150,7 +150,7 @@ def _manifest(file: str) -> dict[str, Any]:
 
 
 def _is_planned(commands: Commands | None, manifest: Mapping[str, Any]) -> bool:
-    """Return whether objects of this kind can be planned and its version is served."""
+    """Return whether this kind has a plan and serves the manifest's version."""
     return (
         commands is not None and commands.plan is not None and commands.kind.version(manifest["apiVersion"]) is not None
     )

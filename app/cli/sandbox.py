@@ -180,7 +180,7 @@ def greeting(write: Callable[[str], Any], server: str, options: Any) -> None:
     """Print the address and commands to try; curl commands if kubectl is not installed."""
     kubeconfig = shlex.quote(str(options.kubeconfig))
     programs = shlex.quote(str(Path(sys.executable).parent))
-    # In a clone the command is not on the PATH.
+    # In a clone of the repository, the command is not on the PATH.
     path = "" if shutil.which("pykruise") else f" PATH={programs}:$PATH"
     write(_GREETING.format(server=server, nodes=options.nodes, kubeconfig=kubeconfig, path=path))
     with_samples = bool(options.samples)

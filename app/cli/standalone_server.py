@@ -37,8 +37,8 @@ from app.manager.supervisor import Supervisor
 logger = logging.getLogger(__name__)
 
 GRACE_SECONDS: Final = 5.0
-#: How long before expiry generated certificates are renewed. Later than in a cluster, because renewal replaces the CA
-#: without announcing it, and clients must be given the new one.
+#: How long before expiry generated certificates are renewed. This is later than in a cluster, because renewal replaces
+#: the CA without announcing it, and clients must be given the new one.
 RENEW_BEFORE: Final = timedelta(days=30)
 
 

@@ -25,7 +25,7 @@ ROLLOUT_SECONDS: Final = 300.0
 #: Seconds to wait for agents that are pulling images or restarting containers, once all others have been replaced.
 WORK_SECONDS: Final = 900.0
 _POLL_SECONDS: Final = 1.0
-#: Objects of a kind are counted up to this number.
+#: Maximum number of objects to count per kind.
 _COUNTED: Final = 500
 _ATTEMPTS: Final = 10
 #: Maximum number of Pods named in an error.

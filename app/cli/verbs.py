@@ -175,7 +175,7 @@ class Later(TyperCommand):
 
 #: Exit code that shells report for a command ended by SIGINT.
 INTERRUPTED = 130
-#: pydantic's messages, and what replaces them.
+#: Parts of pydantic's messages and their replacements.
 _PLAINER: Final = (
     ("Value error, ", ""),
     ("Input should be a valid integer, unable to parse string as an integer", "it is not a whole number"),

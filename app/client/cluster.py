@@ -73,7 +73,7 @@ class AsyncCluster:
     """
 
     def __init__(self, kubeconfig: str = "", context: str = "", *, transport: Transport | None = None) -> None:
-        """Use this kubeconfig and context; by default kubectl's or, in a Pod, its service account."""
+        """Use this kubeconfig and context. The default is kubectl's configuration or, in a Pod, its service account."""
         self._kubeconfig, self._context = kubeconfig, context
         self._transport = transport
         self._connected: Client | None = None
@@ -200,7 +200,7 @@ class AsyncCluster:
         )
 
     async def create(self, obj: T | Mapping[str, Any], namespace: str = "", *, dry_run: bool = False) -> KubeObject:
-        """Create an object. Raises AlreadyExists if an object of that name exists."""
+        """Create an object. Raises AlreadyExists if an object with that name exists."""
         kind, body = _body(obj)
         resource = definition(kind).resource()
         where = self._where(resource, namespace or body["metadata"].get("namespace", ""))

@@ -27,7 +27,7 @@ class Cluster:
     """
 
     def __init__(self, kubeconfig: str = "", context: str = "", *, transport: Transport | None = None) -> None:
-        """Use this kubeconfig and context; by default kubectl's or, in a Pod, its service account."""
+        """Use this kubeconfig and context. The default is kubectl's configuration or, in a Pod, its service account."""
         self._cluster = AsyncCluster(kubeconfig, context, transport=transport)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="pykruise", daemon=True)
@@ -116,7 +116,7 @@ class Cluster:
         return self._wait(self._cluster.apply(obj, namespace, force=force, dry_run=dry_run))
 
     def create(self, obj: T | Mapping[str, Any], namespace: str = "", *, dry_run: bool = False) -> KubeObject:
-        """Create an object. Raises AlreadyExists if an object of that name exists."""
+        """Create an object. Raises AlreadyExists if an object with that name exists."""
         return self._wait(self._cluster.create(obj, namespace, dry_run=dry_run))
 
     def patch(

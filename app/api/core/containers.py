@@ -21,7 +21,7 @@ _NUMBERS: Final = (
     "successThreshold",
     "failureThreshold",
 )
-#: The maximum grace period. The Pods' actual one is unknown during validation, so it cannot limit a sleep.
+#: The maximum grace period. The Pods' actual grace period is unknown during validation, so it cannot limit a sleep.
 LONGEST_GRACE_PERIOD_SECONDS: Final = 2**31 - 1
 _HEADER: Final = "[-A-Za-z0-9]+"
 _HEADER_MESSAGE: Final = "a valid HTTP header must consist of alphanumeric characters or '-'"

@@ -1,7 +1,7 @@
 """Defaults of the core types inside our kinds, as OpenKruise writes them.
 
-Hashes and revisions cover defaulted containers and templates (SS-6, SS-7, CS-16), so any default that OpenKruise does
-not write, or a missing one, would create a new revision. An API server adds more defaults, such as serviceAccount.
+Hashes and revisions cover defaulted containers and templates (SS-6, SS-7, CS-16), so an additional or missing default
+would create a new revision. An API server adds more defaults, such as serviceAccount.
 Functions change the dict they are given and leave values of the wrong type for validation.
 
 Source: Kubernetes 1.34, pkg/apis/core/v1/defaults.go.
@@ -43,7 +43,7 @@ def default_pod_template(template: dict[str, Any], *, host_ports: bool = False) 
     """Fill in the defaults of a Pod template. [CS-16]
 
     With ``host_ports`` and hostNetwork, a missing hostPort becomes the containerPort. [CS-18] A missing imagePullPolicy
-    becomes Always whatever the tag; that of an init container stays missing.
+    becomes Always, whatever the tag, except in init containers, where it stays missing.
     """
     spec = part(template, "spec")
     if spec is None:
@@ -200,6 +200,6 @@ def _default_http_get(handler: dict[str, Any] | None) -> None:
 
 def _fill(target: dict[str, Any], values: Mapping[str, Any]) -> None:
     for key, value in values.items():
-        # Go does not distinguish a missing field from its zero value. Where false is the default, it stays false.
+        # As in Go, a zero value counts as missing. An explicit false is kept.
         if not target.get(key) and target.get(key) is not False:
             target[key] = value

@@ -46,7 +46,7 @@ _TWO_SOURCES: Final = "may not have more than one field specified at a time"
 
 
 def env_errors(variables: Sequence[Json], path: Path) -> Iterator[FieldError]:
-    """Validate ``env``. Names may occur twice: the last one wins, and tools rely on it."""
+    """Validate ``env``. Names may occur twice: the last one wins, and tools rely on this."""
     for index, variable in enumerate(variables):
         at = path.index(index)
         if variable["name"]:
@@ -194,7 +194,7 @@ def mount_errors(container: Json, volumes: Mapping[str, Json], path: Path) -> It
         if mount_path in device_paths:
             detail = "must not already exist as a path in volumeDevices"
             yield invalid(at.child("mountPath"), mount_path, detail)
-        # Kubernetes reports these at the list instead of the item.
+        # Kubernetes reports these errors at the list instead of the item.
         yield from _sub_path_errors(mount, path, at)
         yield from _mode_errors(mount, container, path)
 
