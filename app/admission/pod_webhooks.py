@@ -125,8 +125,8 @@ def pod_handler(steps: Iterable[PodMutator], webhook: Webhook = MUTATE_POD) -> H
 def _is_mirror(pod: Mapping[str, Any], groups: Collection[str]) -> bool:
     """Return whether the Pod is the mirror of a static Pod: the kubelet runs the manifest, not this object. [PW-10]
 
-    Any user may write the annotation, and kubelets treat a Pod with it as their own; only a Pod created by a node is a
-    mirror Pod.
+    Any user may write the annotation, and kubelets treat a Pod with it as their own, but only a Pod created by a node
+    is a mirror Pod.
     """
     if names.NODES_GROUP not in groups:
         return False

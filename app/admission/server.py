@@ -141,7 +141,7 @@ class _PostEndpoint:
 
 
 def _pieces(payload: bytes | list[bytes]) -> list[bytes]:
-    """Split a response into pieces to send; returns at least one."""
+    """Split a response into at least one piece to send."""
     parts = payload if isinstance(payload, list) else [payload]
     return [part[start : start + _SLICE] for part in parts for start in range(0, len(part), _SLICE)] or [b""]
 

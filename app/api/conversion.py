@@ -358,7 +358,7 @@ def _differences(
 
 
 def _named(value: Any) -> list[str]:
-    """Return the names in a list of objects with unique names; empty for any other value."""
+    """Return the names in a list of objects with unique names, or an empty list for any other value."""
     items = value if isinstance(value, list) else []
     found = [item["name"] for item in items if isinstance(item, dict) and isinstance(item.get("name"), str)]
     return found if len(set(found)) == len(items) else []

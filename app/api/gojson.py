@@ -262,7 +262,7 @@ def go_value(go_type: GoType, value: Any, path: str = "") -> Any:
 
 
 def go_error(go_type: GoType, value: Any, path: str = "") -> str:
-    """Return why Go cannot unmarshal ``value`` into ``go_type``; "" if it can."""
+    """Return why Go cannot unmarshal ``value`` into ``go_type``, or "" if it can."""
     try:
         go_value(go_type, value, path)
     except GoTypeError as error:

@@ -42,7 +42,7 @@ _ENVELOPE: Final = frozenset({"apiVersion", "kind", "metadata"})
 
 
 def invalid_message(kind: KindDefinition, version: Version, obj: Mapping[str, Any]) -> str:
-    """Return the API server's message for an object that violates its kind's schema; "" if the object is valid."""
+    """Return the API server's message for an object that violates its kind's schema, or "" if the object is valid."""
     text = aggregate(each_error(version.schema, obj))
     if not text:
         return ""

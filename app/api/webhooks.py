@@ -36,7 +36,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def stored_object(kind: KindDefinition, specs: Mapping[str, GoType], review: Review) -> Mapping[str, Any] | None:
-    """Return the object that an update changes, as Go stores it; None if there is none, or it cannot be read.
+    """Return the object that an update changes, as Go stores it, or None if there is none or it cannot be read.
 
     An invalid stored object must not block an update that fixes it. ``specs`` are the Go types of the kind's spec by
     version.
@@ -59,7 +59,7 @@ def former_spec(
     review: Review,
     with_defaults: Callable[[Mapping[str, Any]], Mapping[str, Any]],
 ) -> Mapping[str, Any] | None:
-    """Return the spec that an update changes, with defaults except in the Pod template; None as in
+    """Return the spec that an update changes, with defaults except in the Pod template, or None as in
     :func:`stored_object`.
 
     ``with_defaults`` copies an object and fills in its defaults. The template is left out, because it may be large.

@@ -172,7 +172,7 @@ class Step(NamedTuple):
 class Observed:
     """State observed by one replica."""
 
-    #: Whether the Secret exists, and its contents; None if unreadable (``fault`` has the reason).
+    #: Whether the Secret exists, and its contents (None if unreadable; ``fault`` says why).
     exists: bool
     stored: Rotation | None
     #: The set this replica last read from the Secret.

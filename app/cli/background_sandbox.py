@@ -57,7 +57,7 @@ def stop(kubeconfig: Path) -> None:
 
 
 def _address(kubeconfig: Path) -> str:
-    """Return the address of the sandbox; '' if it is not serving yet."""
+    """Return the address of the sandbox, or '' if it is not serving yet."""
     try:
         server = server_of(kubeconfig)
     except (OSError, ValueError, LookupError, TypeError, yaml.YAMLError):

@@ -65,7 +65,7 @@ def commands_of(entry: Mapping[str, Any]) -> Commands:
 
 
 def commands_called(word: str) -> Commands | None:
-    """Return the commands of a kind by any of its names; None if it has none."""
+    """Return the commands of a kind by any of its names, or None if it has none."""
     return _first(lambda one: word in one["words"])
 
 
@@ -141,7 +141,7 @@ def _instead(word: str) -> str:
 
 
 def scope(commands: Commands, namespace: str) -> str:
-    """Return the namespace of an object of this kind; '' if the kind is cluster-scoped."""
+    """Return the namespace of an object of this kind, or '' if the kind is cluster-scoped."""
     return namespace if commands.kind.namespaced else ""
 
 

@@ -260,8 +260,8 @@ async def _replaced(
     called: tuple[str, str],
     deadline: float,
 ) -> dict[str, Any] | None:
-    """Create the new object as soon as the built-in one is deleted; None on timeout. Raises CommandError, or KubeError
-    if nothing has been changed yet."""
+    """Create the new object as soon as the built-in one is deleted. Return None on timeout. Raises CommandError, or
+    KubeError if nothing has been changed yet."""
     from app.kube.errors import ApiError, CommandError, KubeError, ServerError, sentence
 
     metadata = native["metadata"]
@@ -292,7 +292,7 @@ async def _replaced(
 
 
 async def _gone(client: Client, migration: Migration, namespace: str, name: str, uid: str, deadline: float) -> bool:
-    """Wait until the object is deleted; False on timeout."""
+    """Wait until the object is deleted. Return False on timeout."""
     while True:
         found: dict[str, Any] | None = await get_or_none(client, migration.source, name, namespace)
         if found is None or found["metadata"]["uid"] != uid:

@@ -157,7 +157,7 @@ def _is_planned(commands: Commands | None, manifest: Mapping[str, Any]) -> bool:
 
 
 def _unusable(manifest: Mapping[str, Any]) -> str:
-    """Return why a manifest is unusable; '' if it is usable."""
+    """Return why a manifest is unusable, or '' if it is usable."""
     kind, metadata = manifest["kind"], manifest.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
     if not isinstance(name, str) or not name:

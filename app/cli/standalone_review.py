@@ -128,7 +128,7 @@ def _manifests(path: str) -> Sequence[Manifest]:
 
 
 def _pod_of(workload: Review) -> Review | None:
-    """Return a review of creating a Pod from a workload's template; None if it has no template."""
+    """Return a review of creating a Pod from a workload's template, or None if it has no template."""
     manifest = workload.object or {}
     template: Any = manifest
     for key in ("spec", "template"):

@@ -278,7 +278,7 @@ async def _rolled_out(client: Client, step: Step) -> None:
 
 
 async def _obstacles(client: Client, workload: dict[str, Any], namespace: str, node: str = "") -> str:
-    """Return what keeps the workload's Pods from being ready, as a sentence; empty if unknown."""
+    """Return what keeps the workload's Pods from being ready, as a sentence, or an empty string if unknown."""
     from app.kube.objects import decode_pod
     from app.kube.resources import PODS
     from app.pods.not_ready_reasons import obstacles
@@ -362,7 +362,7 @@ async def _node_is_ready(client: Client, name: str) -> bool:
 
 
 async def _work_on(client: Client, node: str) -> str:
-    """Return what the agent of a node is doing; empty if it may be replaced."""
+    """Return what the agent of a node is doing, or an empty string if it may be replaced."""
     from app.api import names
     from app.daemon.objects import NODE_IMAGES, RECREATE_REQUESTS
     from app.kube.errors import NotFound

@@ -99,7 +99,7 @@ def objects(ctx: Any, args: list[str], incomplete: str) -> list[str]:
 
 
 def _names(ctx: Any, word: str) -> list[str]:
-    """Return names of objects in the cluster; none if it does not respond, since this is only completion."""
+    """Return names of objects in the cluster, or none if it does not respond: this is only completion."""
     from app.cli.kinds import kind_of, scope
     from app.kube.errors import CommandError, KubeError
 
