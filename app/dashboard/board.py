@@ -124,9 +124,9 @@ class SectionRows:
         return self._shown
 
 
-# The board contains the state of the cluster, kept by reflectors, and sends changes to readers. A change marks the
-# affected sections; a few times a second, marked sections are recomputed and sent if they differ. A slow reader gets
-# the latest state of each section instead of a queue.
+# The board holds the state of the cluster, which reflectors keep up to date, and sends changes to readers. A change
+# marks the affected sections; a few times a second, marked sections are recomputed and sent if they differ. A slow
+# reader gets the latest state of each section instead of a queue.
 
 #: Seconds between updates.
 PACE: Final = 0.25

@@ -124,7 +124,7 @@ def target_revision(stored: Mapping[str, Any]) -> str:
 
 K = TypeVar("K")
 
-#: Maximum number of revisions in a row. The labels are the Pods', so a tenant can write a different one on each.
+#: Maximum number of revisions in a row. Revisions are Pod labels, so a tenant can set a different one on each Pod.
 MAX_REVISIONS: Final = 10
 
 #: Labels with a Pod's revision: the second for Pods of ReplicaSets, the first for all others.
@@ -152,7 +152,7 @@ def revision_of(pod: Pod) -> str:
 
 @dataclass(slots=True)
 class PodTotals:
-    """Totals of Pods. A change takes the same time whatever the number of Pods."""
+    """Totals of Pods. Applying a change takes constant time."""
 
     total: int = 0
     _nodes: dict[str, Counter[str]] = field(default_factory=dict)

@@ -35,7 +35,7 @@ Stored: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Progress of a rollout: Pods at the update revision and available, out of the expected number at that revision."""
+    """Progress of a rollout: Pods updated, updated Pods available, and Pods expected at the update revision."""
 
     updated: int
     available: int

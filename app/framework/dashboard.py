@@ -20,7 +20,7 @@ from app.kube.text import one_line
 #: A stored object of the kind.
 Stored: TypeAlias = Mapping[str, Any]
 
-#: Maximum number of objects in a section, and of Pods named.
+#: Maximum number of objects in a section, and of Pods listed by name.
 SHOWN: Final = 500
 NAMED: Final = 5
 #: Maximum length of a text in characters.

@@ -309,7 +309,7 @@ def _one_line(text: str) -> str:
 
 
 def _differences(other: Version, hub: Version, known: Mapping[str, str], specs: Mapping[str, str]) -> list[str]:
-    """Return how the version differs from the hub: the fields that moved, and those that only one of them has."""
+    """Return how the version differs from the hub: the fields that moved, and those that only one version has."""
     here, there = dict(_fields(other.schema)), dict(_fields(hub.schema))
     added, missing = ([path for path in one if path not in two] for one, two in ((here, there), (there, here)))
     moved = dict(_moved({path: here[path][0] for path in added}, {path: there[path][0] for path in missing}))

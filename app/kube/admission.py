@@ -148,8 +148,8 @@ class PolicyRule:
     own_namespace: bool = False
     #: The only namespace the rule applies in.
     namespace: str = ""
-    #: Whether reviews need the rule, so that replicas that only serve reviews need it too. Set only for rules of
-    #: features: reviews always need the permissions of a webhook.
+    #: Whether reviews need the rule. If so, replicas that only serve reviews get it too. Only rules of features set
+    #: this: reviews always need a webhook's permissions.
     for_reviews: bool = False
     #: The optional role that contains this rule. The installer binds it where needed; everything else works without it.
     optional: str = ""
@@ -196,8 +196,8 @@ class Handler:
 #: The address of the webhook caller, if it is not known to be an API server. The webhook server sets it in the task
 #: that serves the request. Empty for known callers and outside of requests (controllers, standalone mode).
 STRANGER: Final[ContextVar[str]] = ContextVar("stranger", default="")
-#: The namespace of the review that is being answered. The webhook server sets it, too.
+#: The namespace of the current review. The webhook server sets it too.
 NAMESPACE: Final[ContextVar[str]] = ContextVar("namespace", default="")
-#: Whether known callers are active too. If so, a review from an unknown caller must have no side effects, like a dry
-#: run.
+#: Whether the current review must have no side effects, like a dry run, because its caller is unknown while known
+#: callers are active.
 LEAVES_NO_TRACE: Final[ContextVar[bool]] = ContextVar("leaves_no_trace", default=False)

@@ -77,8 +77,8 @@ class Client:
         """Create a client.
 
         ``limiter`` is the rate limit of this client; ``limit`` creates one for each client derived with ``named``. With
-        ``dry_run``, the API server persists none of this client's writes. ``warned`` gets each warning from the server;
-        by default they are logged.
+        ``dry_run``, the API server persists none of this client's writes. ``warned`` receives each warning from the
+        server; by default, warnings are logged.
         """
         self.transport = transport
         self.clock = clock
@@ -376,7 +376,7 @@ def _form(method: str, decode: Decode[Any] | None) -> str:
 
 def _may_retry(method: str, error: ApiError) -> bool:
     """Return whether a request may be retried. A request rejected for overload was never started, so any verb may be
-    retried; otherwise only reads."""
+    retried; otherwise, only reads may be."""
     if error.retry_after is None:
         return False
     return isinstance(error, TooManyRequests) or (method == "GET" and error.code >= 500)
@@ -428,7 +428,7 @@ async def get_or_none(
 
 
 async def retry_conflicts(client: Client, attempt: Callable[[int], Awaitable[Found]]) -> Found:
-    """Repeat ``attempt``, called with 0, 1, 2 …, while it raises Conflict, up to the limit. Return its result."""
+    """Call ``attempt`` with 0, 1, 2 … while it raises Conflict, up to the limit. Return its result."""
     for number in range(CONFLICT_ATTEMPTS - 1):
         try:
             return await attempt(number)

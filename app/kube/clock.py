@@ -154,8 +154,8 @@ class TokenBucket:
 
 
 class RejectingBucket(TokenBucket):
-    """A bucket for unknown callers. A caller that would have to wait too long is rejected and takes no token, so that a
-    flood of requests does not delay others."""
+    """A token bucket that rejects a caller instead of making it wait too long. A rejected caller takes no token, so
+    that a flood of requests does not delay others."""
 
     def __init__(self, clock: Clock, *, qps: float, burst: float, longest: float) -> None:
         super().__init__(clock, qps=qps, burst=burst)

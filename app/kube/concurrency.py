@@ -38,7 +38,7 @@ async def together(work: Iterable[Awaitable[T]], limit: int) -> list[T]:
 
 
 def batches(given: Sequence[T], limit: int | None = None) -> Iterator[Sequence[T]]:
-    """Yield batches of 1, 2, 4, … items, at most ``limit`` each, so that few writes meet an error that affects all."""
+    """Yield batches of 1, 2, 4, … items, at most ``limit`` each, so that an error affecting all fails only a few."""
     start, size = 0, 1
     while start < len(given):
         yield given[start : start + size]
@@ -106,12 +106,12 @@ def _limited(work: Iterable[Awaitable[T]], limit: int) -> Iterator[asyncio.Task[
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
-#: Event loop, whose rate limit applies (an unknown caller's address, and a namespace), and key.
+#: The event loop, the rate limit that applies (an unknown caller's address, and a namespace), and the key.
 _ReadKey: TypeAlias = "tuple[asyncio.AbstractEventLoop, tuple[str, str], K]"
 
 
 class Coalesced(Generic[K, V]):
-    """Coalesces concurrent reads of a key: the callers share one read, which starts after they called.
+    """Coalesces concurrent reads of a key: the callers share one read that starts after their calls.
 
         deployments = Coalesced(lambda key: client.get(DEPLOYMENTS, key.name, key.namespace))
         await deployments(key)
@@ -166,7 +166,7 @@ class Coalesced(Generic[K, V]):
 
 
 class Remembered(Generic[V]):
-    """Caches the value read for some seconds. Failed reads are not cached."""
+    """Caches the result of ``read`` for some seconds. Failed reads are not cached."""
 
     def __init__(self, clock: Clock, read: Callable[[], Awaitable[V]], *, seconds: float) -> None:
         self._clock = clock

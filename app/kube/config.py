@@ -1,4 +1,4 @@
-"""How to reach an API server: from kubeconfig files, or from inside a Pod.
+"""Connection settings for an API server, from kubeconfig files or from inside a Pod.
 
 A service account, and a kubeconfig with a token or a certificate, need only the standard library. The ``kubernetes``
 package reads all others and runs authentication plugins. It costs 20 MiB and a third of a second, too much for an agent

@@ -227,7 +227,7 @@ def is_namespace_ending(error: KubeError) -> bool:
 def message_of(error: KubeError | TimeoutError) -> str:
     """Return the message for events and conditions: only the API server's text, as Go clients print it.
 
-    The request belongs in logs. Without a response, it is the text of the error itself.
+    The request belongs in logs. Without a response, the message is the text of the error itself.
     """
     return (error.message if isinstance(error, ApiError) else "") or str(error)
 

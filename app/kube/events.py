@@ -228,7 +228,7 @@ class _Queue(asyncio.Queue[Correlated]):
         return events.popleft()
 
     def shed(self) -> Correlated:
-        """Remove the newest event of the namespace with the most."""
+        """Remove the newest event of the namespace with the most events."""
         namespace, events = max(self._by_namespace.items(), key=lambda item: len(item[1]))
         if len(events) == 1:
             del self._by_namespace[namespace]

@@ -179,7 +179,7 @@ class Path:
         return self.text
 
 
-#: Maximum length of a path. One that contains a key of a megabyte may precede a hundred thousand fields.
+#: Maximum length of a path: a key of a megabyte may be part of the paths of a hundred thousand fields.
 _LONGEST_PATH: Final = 1_000
 
 

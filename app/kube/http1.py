@@ -45,7 +45,7 @@ class ConnectionLost(HttpError):
 
 
 class Headers(dict[str, str]):
-    """Header fields by case-insensitive name. If a field is repeated, the last one is kept; of Warning, all."""
+    """Header fields by case-insensitive name. If a field is repeated, the last value is kept; for Warning, all are."""
 
     def get(self, key: str, default: str | None = None) -> str | None:  # type: ignore[override]
         return super().get(key.lower(), default)
@@ -64,7 +64,7 @@ class _Answer:
 
     def __init__(self) -> None:
         self._parser = httptools.HttpResponseParser(self)
-        # As in Go, chunks take precedence over a length.
+        # As in Go, chunked encoding takes precedence over Content-Length.
         self._parser.set_dangerous_leniencies(lenient_chunked_length=True)
         self._headers = Headers()
         #: Bytes received since the last content.

@@ -15,7 +15,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def remembered(maxsize: int, longest: int = LONGEST) -> Callable[[F], F]:
     """Like ``lru_cache``, for functions that take strings from users: caches only calls whose arguments have at most
-    ``longest`` characters in total. Four thousand results of a megabyte each would exhaust the memory."""
+    ``longest`` characters in total. Four thousand results of a megabyte each would exhaust memory."""
 
     def decorate(function: F) -> F:
         cached = lru_cache(maxsize)(function)

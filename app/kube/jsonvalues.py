@@ -60,7 +60,7 @@ class Shallow(NamedTuple):
 
 
 def read(decode: Callable[[bytes], T], raw: bytes) -> T:
-    """Return the decoded object, however deep its managedFields are nested.
+    """Return the decoded object, however deeply its managedFields are nested.
 
     Raises ``ValueError`` or ``msgspec.MsgspecError`` for anything ``decode`` rejects.
     """
@@ -83,8 +83,8 @@ def read(decode: Callable[[bytes], T], raw: bytes) -> T:
 def shallow_json(raw: bytes, limit: int = MAX_DEPTH, *, only_managed: bool = False) -> Shallow:
     """Return ``raw`` with at most ``limit`` levels; unchanged if it has no more. Runs in linear time.
 
-    The input need not be well-formed: invalid JSON is left to the decoder, and the brackets of a document that ends
-    within a value beyond the limit are closed. ``only_managed`` stops at the first loss outside managedFields.
+    The input need not be well-formed: invalid JSON is left to the decoder, and if a document ends within a value beyond
+    the limit, its open brackets are closed. ``only_managed`` stops at the first loss outside managedFields.
     """
     cuts, closing = _cuts(raw, limit, only_managed)
     if not cuts:
@@ -167,7 +167,7 @@ def _cuts(raw: bytes, limit: int, only_managed: bool = False) -> tuple[list[_Cut
 
 def split_list(raw: bytes) -> tuple[bytes, list[bytes]]:
     """Return a Kubernetes List without its items, and the items, so that they can be read one by one if one of them is
-    nested too deep. Items that contain no object or list are ignored."""
+    nested too deeply. Items that contain no object or list are ignored."""
     items = [raw[start:end] for start, end in _values_at(raw, _ITEM_LEVEL)]
     return shallow_json(raw, _ITEM_LEVEL - 1).data, items
 
@@ -338,7 +338,7 @@ def _path_down(value: Any, levels: int) -> str:
     return ""
 
 
-#: A path as its last key and the path before it. A key of a megabyte is not copied for each of the values below it.
+#: A path: its parent path and its last key. Values below a key of a megabyte share one copy of the key.
 Steps: TypeAlias = tuple["Steps", str | int] | None
 
 

@@ -116,7 +116,7 @@ def shared(values: T) -> T:
 
 
 def is_short(values: object) -> bool:
-    """Return whether values from users are short enough for a cache, by their JSON."""
+    """Return whether values from users are short enough to cache, measured as JSON."""
     return len(msgspec.json.encode(values)) <= _LONGEST_SHARED
 
 

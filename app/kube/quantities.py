@@ -44,7 +44,8 @@ _BINARY: Mapping[str, int] = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, 
 _DECIMAL_BY_EXPONENT = {exponent: suffix for suffix, exponent in _DECIMAL.items()}
 _BINARY_BY_EXPONENT = {0: "", **{exponent: suffix for suffix, exponent in _BINARY.items()}}
 
-#: Possessive: otherwise the three runs of digits divide 500 zeros before an invalid character in millions of ways.
+#: The quantifiers are possessive: otherwise, three runs of digits could split 500 zeros before an invalid character in
+#: millions of ways.
 _TEXT = re.compile(r"([+-]?)(0*+)([0-9]*+)(?:\.([0-9]*+))?([eEinumkKMGTP]*+(?:[-+]?[0-9]*+)?)", re.ASCII)
 _EXPONENT = re.compile(r"[eE]([+-]?[0-9]+)", re.ASCII)
 

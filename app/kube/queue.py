@@ -120,7 +120,7 @@ class WorkQueue(Generic[K]):
         if seconds <= 0:
             self.add(key)
             return 0.0
-        # A rounding error of a deadline, as a delay, would be over at once, again and again.
+        # A delay that is only a rounding error would expire at once, and the key would be requeued again and again.
         seconds = max(seconds, _EARLY)
         now = self._clock.monotonic()
         due = now + seconds

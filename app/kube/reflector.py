@@ -111,7 +111,7 @@ IDLE_SECONDS = 180.0
 #: The first wait after a failure. A resource whose CRD has just changed is soon served again, and startup should not
 #: wait a second for it.
 FIRST_RETRY_SECONDS = 0.2
-#: The maximum wait (plus up to as much jitter). A longer one would prolong every outage.
+#: The maximum wait, before jitter that may double it. A longer one would prolong every outage.
 LONGEST_RETRY_SECONDS = 10.0
 #: Seconds between checks whether a missing resource has been installed; a check sends no request.
 ABSENT_SECONDS = 1.0
@@ -184,7 +184,7 @@ class Reflector(Generic[T]):
         self._expired_backoff = Backoff(rng, base=FIRST_RETRY_SECONDS)
         #: The version at which the watch resumes; if empty, list first.
         self._version = ""
-        #: The newest version seen before the next list.
+        #: The newest version seen before the last relist.
         self._reached = ""
         #: When the current or latest watch started.
         self._opened: float | None = None
@@ -362,7 +362,7 @@ class Reflector(Generic[T]):
                         objects[key_of(obj)] = obj
 
     async def _next(self, chunks: AsyncIterator[bytes], seconds: float) -> bytes | None:
-        """Return the next chunk, None at the end. Raises ``TimeoutError`` if the connection stays silent."""
+        """Return the next chunk, or None at the end. Raises ``TimeoutError`` if the connection stays silent."""
         return await self._clock.wait_for(anext(chunks, None), seconds)
 
     def _lines(self, splitter: wire.LineSplitter, chunk: bytes) -> list[bytes]:

@@ -28,7 +28,7 @@ from app.kube.fielderrors import (
 from app.kube.selector_query import SelectorError, in_requirement, parse
 from app.kube.validation import is_label_value, is_qualified_name, validate_labels
 
-#: A selector with more requirements is invalid. Controllers match every Pod of a namespace against them.
+#: A selector with more requirements is invalid, because controllers match it against every Pod of a namespace.
 MAX_REQUIREMENTS: Final = 256
 #: A requirement with more values is indexed under its label key alone, and matched by a set.
 MAX_VALUES: Final = 16
@@ -190,7 +190,7 @@ def _parts(selector: Mapping[str, Any]) -> tuple[Mapping[str, str], list[Mapping
 
 
 def _or_empty(value: Any, empty: Any) -> Any:
-    """Return ``empty`` for a null, which equals an omitted field; any other wrong value is kept."""
+    """Return ``empty`` for null, which means an omitted field, and any other value unchanged."""
     return empty if value is None else value
 
 
@@ -330,7 +330,7 @@ def selector_keys(namespace: str, selector: Selector) -> tuple[str, ...]:
 
 
 def label_keys(namespace: str, labels: Mapping[str, str]) -> Iterator[str]:
-    """Return the index keys, without duplicates, that lead to selectors that may match these labels."""
+    """Return the index keys, without duplicates, of selectors that may match these labels."""
     yield _everybody(namespace)
     for key, value in labels.items():
         yield _label_key(namespace, key)
@@ -341,7 +341,7 @@ def _breadth(requirement: Requirement) -> int:
     return len(requirement.values) if requirement.operator is Operator.IN else MAX_VALUES + 1
 
 
-# A namespace contains no slash, a label key no equals sign: all of these keys are distinct.
+# Namespaces contain no slash, and label keys no equals sign, so all of these keys are distinct.
 
 
 def _everybody(namespace: str) -> str:

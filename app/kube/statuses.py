@@ -93,9 +93,9 @@ async def write_status(
 
 # One status, many writers: simultaneous requests for one object are decided together and need only one write.
 #
-# Some objects keep a count in their status that every replica consumes from while it answers reviews (a disruption
-# budget, free replicas in a subset). The answers of concurrent processes must add up, so an answer that consumes
-# something is returned only after the changed status was written, based on exactly the version that was decided on.
+# Some objects keep a count in their status (a disruption budget, free replicas in a subset), which every replica
+# consumes while it answers reviews. The answers of concurrent processes must add up, so an answer that consumes
+# something is returned only after the changed status was written, based on exactly the version it was decided on.
 #
 #     taken = await statuses.decide(key, take_one)     # take_one(obj) -> Ruling(answer, changed)
 #
@@ -120,7 +120,7 @@ FIRST_PAUSE: Final = 0.004
 LONGEST_PAUSE: Final = 0.032
 #: Maximum number of requests served by one write.
 MAX_TOGETHER: Final = 500
-#: Maximum number of objects whose last written state is kept until the cache reflects it, and whose pause is kept.
+#: Maximum number of objects for which the last written state (until the cache reflects it) and the pause are kept.
 MAX_REMEMBERED: Final = 1_000
 
 

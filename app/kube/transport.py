@@ -146,7 +146,7 @@ class AiohttpTransport:
         return self._session
 
     async def close(self) -> None:
-        """Close all connections. Cancel readers of streams first: they may not notice the closing."""
+        """Close all connections. Cancel readers of streams first: they may not notice that theirs is closed."""
         if self._session is not None:
             session, self._session = self._session, None
             await session.close()

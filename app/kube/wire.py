@@ -1,6 +1,6 @@
 """Requests, responses, lists and watch events as bytes, and the ``Transport`` protocol that carries them.
 
-``transport.py`` implements it with aiohttp, ``http1.py`` in less memory; tests and simulations have their own
+``transport.py`` implements it with aiohttp, and ``http1.py`` with less memory; tests and simulations have their own
 transports.
 """
 
@@ -23,8 +23,8 @@ USER_AGENT: Final = "kruise-manager"
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One HTTP request. ``path`` is already escaped; ``query`` is not. ``timeout``: maximum seconds until the whole
-    response is read."""
+    """One HTTP request. ``path`` is already escaped; ``query`` is not. ``timeout`` limits the seconds until the
+    whole response is read."""
 
     method: str
     path: str
@@ -134,7 +134,7 @@ class _Line(msgspec.Struct, frozen=True):
 class WatchEvent(_Line, frozen=True):
     """One event; ``object`` is kept as bytes, a view into the line."""
 
-    #: Whether the object lost values nested too deep outside of its managedFields.
+    #: Whether the object lost values nested too deeply outside of its managedFields.
     lossy: bool = False
 
 

@@ -28,7 +28,7 @@ from app.manager.wiring import Recorders, admission_context
 
 logger = logging.getLogger(__name__)
 
-#: Seconds a replica still accepts reviews after it becomes unready, until all API servers have noticed.
+#: Seconds for which a replica that becomes unready keeps accepting reviews, so that all API servers notice.
 DRAIN_SECONDS: Final = 3.0
 #: Extra seconds to wait for another process, so that the process with the root cause reports it first.
 _MARGIN_SECONDS: Final = 5.0

@@ -4,12 +4,12 @@ Any client that reaches a port may be an attacker. Each port has ``Limits``. Its
 connections are open, the bytes they hold and their age, and closes the most expensive ones when a limit is reached: an
 API server that uses its connections never loses one to a caller that only holds them open.
 
-A review does not prove where it comes from. With ``--client-ca-file`` a verified certificate does; otherwise a caller
-is known by its address, if the EndpointSlice of the Service ``default/kubernetes`` lists it, or if it is a loopback
-address, used by the manager's own Pod. API servers whose connections arrive from another address (through konnectivity
-or NAT) count as strangers, so strangers are served, but never at the expense of known callers: they share a separate
-budget for requests to the API server, and they take turns. All stranger addresses are treated equally: an API server
-that counts as a stranger gets the same share as a Pod that floods the port. [MGR-154]
+A review does not prove its origin. With ``--client-ca-file``, a verified certificate does. Otherwise, a caller is known
+if the EndpointSlice of the Service ``default/kubernetes`` lists its address, or if the address is loopback, as for the
+manager's own Pod. API servers whose connections arrive from another address (through konnectivity or NAT) count as
+strangers, so strangers are served, but never at the expense of known callers: they share a separate budget for requests
+to the API server, and they take turns. All stranger addresses are treated equally: an API server that counts as a
+stranger gets the same share as a Pod that floods the port. [MGR-154]
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ ENDPOINTSLICE_PERMISSION: Final = PolicyRule(
     ("list", "watch"), (ENDPOINTSLICES.group,), (ENDPOINTSLICES.plural,), names=(SERVICE_NAME,)
 )
 _LOOPBACK: Final = frozenset({"127.0.0.1", "::1"})
-#: Share of a process's time for strangers while known callers are active, and seconds that a caller counts as active
-#: after a request.
+#: Share of a process's time for strangers while known callers are active, and seconds for which a caller counts as
+#: active after a request.
 STRANGERS_SHARE: Final = 0.1
 KNOWN_SECONDS: Final = 10.0
 #: Number of reviews after which to report that none came from a known caller, and seconds between checks.
@@ -90,7 +90,7 @@ class KnownCallers:
         return now - self.asked_at < KNOWN_SECONDS
 
     def posted(self, stranger: str) -> None:
-        """Record a review or conversion. ``stranger``: the caller's address, or empty for a known caller.
+        """Record a review or conversion. ``stranger`` is the caller's address, or empty for a known caller.
         Requests for ``/healthz`` do not count: our self-check sends them over loopback, in every cluster."""
         if stranger:
             self._strange, self._latest = self._strange + 1, stranger
@@ -195,8 +195,8 @@ LONGEST_WAIT_SECONDS: Final = 3.0
 
 
 class RequestBudget(TokenBucket):
-    """A budget of requests to the API server for known callers, shared equally by the namespaces of their reviews
-    [MGR-165], and one for strangers, shared equally by their addresses [MGR-154]."""
+    """A budget of requests to the API server for known callers, shared equally by the namespaces of their
+    reviews, and one for strangers, shared equally by their addresses. [MGR-154, MGR-165]"""
 
     def __init__(self, clock: Clock, callers: KnownCallers) -> None:
         super().__init__(clock, qps=ASKED_PER_SECOND, burst=ASKED_BURST)
@@ -216,8 +216,8 @@ class RequestBudget(TokenBucket):
             return self._share(shares, stranger or NAMESPACE.get(), qps, burst).reserve()
 
     def _share(self, shares: dict[str, RejectingBucket], name: str, qps: float, burst: float) -> RejectingBucket:
-        """Return an equal share of a budget, possibly less than one token. Callers with a full share do not count;
-        otherwise hundreds that keep asking would all be rejected."""
+        """Return an equal share of a budget, possibly less than one token. Callers whose bucket is full do not count;
+        otherwise, hundreds of callers that keep asking would all be rejected."""
         for unused in [one for one, bucket in shares.items() if bucket.full]:
             del shares[unused]
         among = len(shares) + (name not in shares)

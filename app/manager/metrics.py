@@ -104,7 +104,8 @@ class ManagerMetrics:
 def _series(metric: Metric) -> Callable[..., Metric]:
     """Return a cached lookup of a metric's series by label values.
 
-    prometheus-client takes a lock and 1.5 µs per lookup. The label values here are few and come from our own code.
+    Each lookup in prometheus-client takes a lock and costs 1.5 µs. The label values here are few and come from our own
+    code.
     """
     return lru_cache(maxsize=4096)(metric.labels)
 

@@ -51,7 +51,7 @@ _EVERY_REPLICA: Final = (
     PolicyRule(("create", "patch"), ("",), ("events",)),
     PolicyRule(("create",), (SELFSUBJECTRULESREVIEWS.group,), (SELFSUBJECTRULESREVIEWS.plural,)),
 )
-#: Leader election. A flag may change the name of the Lease. It is watched so that a released Lease is taken at once.
+#: Leader election. A flag may change the name of the Lease. The watch lets candidates take a released Lease at once.
 _LEADERSHIP: Final = (
     PolicyRule(("get", "list", "watch", "create", "patch"), (LEASES.group,), (LEASES.plural,), own_namespace=True),
 )

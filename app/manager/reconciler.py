@@ -113,7 +113,7 @@ class Reconciling:
 
 
 async def _patiently(controller: Work) -> None:
-    """Run a controller, waiting for its caches indefinitely (a permission may be missing), while others run."""
+    """Run a controller. If its caches do not fill (a permission may be missing), keep waiting while others run."""
     while True:
         try:
             return await controller.run()

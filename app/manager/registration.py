@@ -87,8 +87,8 @@ def carries(configuration: Mapping[str, Any] | None, authority: bytes) -> bool:
 
 
 class Attempts:
-    """Collects failures, so that one object that cannot be read or written (for example, without permission) does not
-    block the others.
+    """Collects failures, so that one object that cannot be read or written (for example, for lack of permission) does
+    not block the others.
 
     A connection failure is raised at once.
     """

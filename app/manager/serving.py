@@ -18,8 +18,8 @@ import uvicorn
 from app.manager.limits import Connections, KnownCallers, Limits, plain_address, within_descriptors
 from app.manager.protocol import BoundedProtocol
 
-# Accepting connections. The port's limit includes handshakes, and accepting continues after running out of file
-# descriptors, where an event loop's own server would close its listener.
+# Accepting connections. Connections in the handshake count toward the port's limit. When file descriptors run out, the
+# listener stays open; an event loop's own server would close it.
 
 logger = logging.getLogger(__name__)
 

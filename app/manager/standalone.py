@@ -77,7 +77,7 @@ class _File:
 class Standalone:
     """Objects in a folder or file, kept up to date, and the handlers that use them.
 
-    A file is validated by separate handlers on a draft of all objects, so that reviews never use half of it.
+    A file is validated by separate handlers on a draft of all objects, so that reviews never see a half-loaded file.
     """
 
     def __init__(self, path: Path | None, gates: FeatureGates, clock: Clock, rng: Random) -> None:
@@ -169,7 +169,7 @@ class Standalone:
             before = self._files.pop(path).content
             self._exchange(self._draft, before, {})
             self._exchange(self.stores, before, {})
-        # A rejected file may be valid together with the files that changed now.
+        # A rejected file may be valid together with the files that have just changed.
         refused = [path for path, file in self._files.items() if file.problem and path not in changed]
         waiting = sorted({*changed, *refused})
         while waiting:

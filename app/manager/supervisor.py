@@ -1,8 +1,8 @@
 """Supervisor: starts the processes of a replica and restarts those that die or hang.
 
-It imports, freezes and forks, so that the processes share the memory of all code, and then only waits for signals: it
-has no event loop and serves no requests that could fail. Heartbeats arrive through shared memory, where a stopped
-process cannot block others.
+It imports all code, exempts it from garbage collection and forks, so that the processes share its memory. Then it only
+waits for signals: it has no event loop and serves no requests that could fail. Heartbeats arrive through shared
+memory, where a stopped process cannot block others.
 """
 
 from __future__ import annotations

@@ -440,7 +440,7 @@ def back_plan(seen: Installed) -> Plan:
 
 
 def _deployment_back(live: Json, before: Json, namespace: str, image: str) -> Step:
-    """Return the step that restores the Deployment, always with a surge: a gap would reject Pods."""
+    """Return the step that restores the Deployment, always with a surge: without a manager, Pods would be rejected."""
     body = {**live, "spec": {**before["spec"], "strategy": ROLLING}}
     body.pop("status", None)
     return Step(f"run {image} again", "replace", DEPLOYMENTS, DEPLOYMENT, namespace, body)
