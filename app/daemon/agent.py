@@ -82,7 +82,7 @@ class Agent:
         self.node_pod_probes: Store[NodePodProbe] = Store()
         self.pods: Store[Pod] | None = Store() if features.pods else None
         own = f"metadata.name={node}"
-        # Only the node's own objects. [KD-5]
+        # Watch only the node's own objects. [KD-5]
         reflector = partial(Reflector, client, rng=rng, ends_when_restored=True)
         self._reflectors: list[Reflector[Any]] = [
             reflector(NODE_IMAGES, self.node_images, decode=decode_node_image, field_selector=own),
@@ -167,7 +167,7 @@ class Agent:
         return next((f"{name} has not synced yet" for name, ready in checks.items() if not ready), "")
 
     async def run(self) -> None:
-        """Run until canceled. Raises ``StorageRestored``: the agent must be restarted then."""
+        """Run until canceled. Raises ``StorageRestored`` if the agent must be restarted."""
         async with task_group() as tasks:
             for reflector in self._reflectors:
                 tasks.create_task(reflector.run(), name=f"reflector {reflector.resource.kind}")

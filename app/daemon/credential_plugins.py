@@ -26,8 +26,8 @@ from app.kube.objects import Struct
 
 logger = logging.getLogger(__name__)
 
-#: Time limit of one run in seconds, as in the kubelet. It includes waiting for other plugins, since all share the
-#: agent's memory limit.
+#: Time limit of one run in seconds, as in the kubelet. It includes the wait for other plugins: few run at once,
+#: because all share the agent's memory limit.
 _SECONDS: Final = 60.0
 _RUN_AT_ONCE: Final = 4
 _END_SECONDS: Final = 5.0
@@ -54,7 +54,7 @@ class Plugin:
     api_version: str
     arguments: tuple[str, ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
-    #: Whether the plugin works only for Pods, because it needs a token of their service account.
+    #: Whether the plugin works only for Pods because it needs a token of their service account.
     needs_pod: bool = False
 
 
@@ -188,7 +188,7 @@ class Plugins:
         if run is None:
             run = self._runs[key] = asyncio.create_task(self._ask(plugin, repository), name=f"plugin {plugin.name}")
             run.add_done_callback(lambda _: self._runs.pop(key))
-        # A pull that is stopped must not stop the others.
+        # Canceling one pull must not cancel a run that others share.
         return await asyncio.shield(run)
 
     async def _ask(self, plugin: Plugin, repository: str) -> list[Credential]:

@@ -224,20 +224,20 @@ class Keyring(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DockerConfig:
-    """The node's docker configuration: the first of ``files`` that can be read. Read again for every pull."""
+    """The node's docker configuration: the first of ``files`` that can be read. It is reread for every pull."""
 
     files: tuple[Path, ...]
 
     @classmethod
     def searched(cls, path: str, home: str) -> DockerConfig:
-        """Return the files that the kubelet would read with ``path`` as its root directory; it may also be a file."""
+        """Return the files that the kubelet would read with ``path`` as its root directory; ``path`` may be a file."""
         first, here, own, root = Path(path), Path(), Path(home or "/"), Path("/")
         folders = (first, here, own / ".docker", root / ".docker")
         old = (first, here, own, root)
         return cls((first, *(one / "config.json" for one in folders), *(one / _LEGACY for one in old)))
 
     async def credentials(self, image: str, seconds: float) -> list[Credential]:  # noqa: ARG002 - of the protocol
-        """Return the credentials of the first readable file; log the others."""
+        """Return the credentials of the first readable file; log errors in earlier ones."""
         for file in self.files:
             try:
                 content = read_file(file)
@@ -249,7 +249,7 @@ class DockerConfig:
         return []
 
     def forget(self) -> None:
-        """Nothing is cached."""
+        """Do nothing: nothing is cached."""
 
 
 def _without_blocking(path: str, flags: int) -> int:

@@ -26,7 +26,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 class _Joined(argparse.Action):
-    """Joins the values of a repeated flag with commas, as Go does for gates."""
+    """Joins the values of a repeated flag with commas, as Go does for feature gates."""
 
     def __call__(self, _parser: object, options: argparse.Namespace, value: Any, _flag: str | None = None) -> None:
         setattr(options, self.dest, ",".join(filter(None, (getattr(options, self.dest), value))))
@@ -107,7 +107,7 @@ def options_of(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def without_effect(options: argparse.Namespace) -> list[str]:
-    """Return the flags that were given and have no effect."""
+    """Return the flags that were given but have no effect."""
     names = sorted(logs.FLAGS_WITHOUT_EFFECT)
     return [f"--{name}" for name in names if getattr(options, name.replace("-", "_")) is not None]
 
@@ -124,8 +124,7 @@ def gates(text: str) -> dict[str, bool]:
 
 
 def features(given: Mapping[str, bool]) -> Features:
-    """Return the features that the gates leave on. A gate that is not given follows its group; groups default to on.
-    [KD-3]"""
+    """Return the enabled features. A gate that is not set follows its group; groups default to on. [KD-3]"""
     default = given.get("AllBeta", True)
     watches_pods = given.get("DaemonWatchingPod", default)
     return Features(

@@ -18,13 +18,13 @@ SUCCEEDED: Final = "Succeeded"
 FAILED: Final = "Failed"
 IF_NOT_PRESENT: Final = "IfNotPresent"
 DAEMON: Final = "kruise-daemon"
-#: For NodeImages stored without defaults; the same values as in app/features/imagepull/defaults.py.
+#: Defaults for NodeImages stored without them; the same values as in app/features/imagepull/defaults.py.
 TIMEOUT_SECONDS: Final = 600
 BACKOFF_LIMIT: Final = 3
 LONGEST_PAUSE: Final = 30.0
 NO_TIME_LEFT: Final = "pulling exceeds the activeDeadlineSeconds"
 #: Maximum length of a message in a status, in characters and in bytes as stored. The controllers budget 1,536 bytes per
-#: tag: long errors from one namespace's registry must not take the space that others need.
+#: tag: long errors from one namespace's registry must not use up the space that others need.
 MAX_MESSAGE: Final = 1024
 MAX_MESSAGE_BYTES: Final = 1088
 

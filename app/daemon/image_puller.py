@@ -44,9 +44,9 @@ logger = logging.getLogger(__name__)
 #: Rate limit of status writes. [KD-40]
 _WRITES_PER_SECOND: Final = 0.5
 _BURST: Final = 5
-#: Back-off of failed syncs of the NodeImage; that of pulls is image_plan.pause_after. [KD-30]
+#: Back-off of failed syncs of the NodeImage; failed pulls use image_plan.pause_after. [KD-30]
 LIMITS: Final = RateLimits(base_delay=0.5, max_delay=50.0, qps=10.0, burst=100)
-#: Range of seconds for which a Secret is cached. [KD-38]
+#: Minimum and maximum seconds for which a Secret is cached. [KD-38]
 _SECRET_SECONDS: Final = (300.0, 600.0)
 #: Limits: cached bytes of Secrets, concurrent reads, credentials per image. [KD-104]
 _SECRET_BYTES: Final = 2 * 1024 * 1024
@@ -147,7 +147,7 @@ class ImagePuller:
         self._keyrings = keyrings
         self._secrets = SecretCache(client, rng)
         self._slots = asyncio.Semaphore(max_workers) if max_workers > 0 else None
-        #: Workers available to one namespace, whose registry may be slow. [KD-106]
+        #: Maximum number of workers for one namespace, whose registry may be slow. [KD-106]
         self._share = max(1, max_workers * share // 100) if max_workers >= _SHARED_FROM else max_workers
         self._shares: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self._writes = TokenBucket(client.clock, qps=_WRITES_PER_SECOND, burst=_BURST)
@@ -277,7 +277,7 @@ class ImagePuller:
                 await self._clock.sleep(_RUNTIME_AWAY_SECONDS)
 
     async def _pull(self, task: Task, seconds: float) -> None:
-        """Try each of the credentials in turn; pull anonymously only for namespaces that provide no credentials.
+        """Try all credentials in turn; pull anonymously only for namespaces that provide no credentials.
         [KD-37]"""
         tries = await self._tries(task, seconds)
         auths = [auth for auth in tries if auth is not None]

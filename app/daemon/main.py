@@ -50,8 +50,8 @@ _SMAPS: Final = Path("/proc/self/smaps")
 
 
 def unmodified_mappings(smaps: str) -> Iterator[tuple[int, int]]:
-    """Return the address and length of each file mapping without modified pages. Its pages can be read from the file
-    again."""
+    """Return the address and length of each file mapping without modified pages, so that its pages can be reread
+    from the file."""
     start = length = 0
     is_file = False
     for line in smaps.splitlines():
@@ -82,7 +82,7 @@ def give_back() -> None:
         logger.debug("cannot release memory: %s", error)
 
 
-# The command ``pykruise daemon`` runs the agent of its node. [KD-1 … KD-4]
+# The command ``pykruise daemon`` runs the node agent. [KD-1 … KD-4]
 
 USER_AGENT: Final = "kruise-daemon"
 _STOP_SECONDS: Final = 5.0

@@ -1,5 +1,5 @@
-"""Container metadata reported for a Pod, and the containers to restart because they read labels or annotations that
-have changed since. Pure. [KD-70 … KD-75]"""
+"""Container metadata reported for a Pod, and the containers to restart because labels or annotations they read have
+changed. Pure. [KD-70 … KD-75]"""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ HASH: Final = "io.kubernetes.container.hash"
 DELETION_GRACE: Final = "io.kubernetes.pod.deletionGracePeriod"
 GRACE: Final = "io.kubernetes.pod.terminationGracePeriod"
 _IS_NAME: Final = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*").fullmatch
-#: Maximum number of variables whose value is searched in the whole output, which containers choose.
+#: Maximum number of variables whose values are searched for in the whole output. The container controls the output.
 _MAX_DOUBTFUL: Final = 100
 _HEX: Final = re.compile(r"[0-9a-fA-F]{1,16}").fullmatch
 
@@ -166,9 +166,9 @@ def outdated(pod: Pod, meta: RuntimeMeta) -> list[Outdated]:
 
 
 def parse_env(output: bytes, current: Mapping[str, str]) -> dict[str, str]:
-    """Parse the output of ``env``. This is ambiguous: a value may span lines, each of which may look like a variable.
-    ``current`` contains the values in the Pod; a value that appears in the output in full takes precedence over a
-    shorter one."""
+    """Parse the output of ``env``. The format is ambiguous: a value may span lines, each of which may look like a
+    variable. ``current`` contains the values in the Pod; a value that appears in the output in full takes precedence
+    over a shorter one."""
     text = output.decode("utf-8", "replace").removesuffix("\n")
     values: dict[str, list[str]] = {}
     last: list[str] = []

@@ -167,7 +167,7 @@ class MetaReporter:
         found = meta_plan.outdated(pod, meta)
         for one in found:
             await self._restart_one(pod, one, runtime)
-        # Repeat until the report shows the new containers, or until the next priority is due.
+        # Repeat: the report may not show the new containers yet, or containers with the next priority may follow.
         return Result(requeue=True) if found else None
 
     async def _restart_one(self, pod: Pod, one: Outdated, runtime: Runtime) -> None:

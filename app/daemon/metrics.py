@@ -95,7 +95,7 @@ class Metrics(ControllerMetrics, QueueMetrics):
     # ---- queues
 
     def observe(self, queues: Iterable[WorkQueue[Any]]) -> None:
-        """Export metrics of these queues before they get their first key, including work in progress."""
+        """Export metrics of these queues, including work in progress, even before their first key."""
 
         def unfinished(queue: WorkQueue[Any]) -> float:
             return sum(queue.seconds_in_progress())
@@ -130,18 +130,18 @@ class Metrics(ControllerMetrics, QueueMetrics):
         self._reconciles.labels(controller, result).inc()
 
     def active_workers(self, controller: str, workers: int) -> None:
-        """Ignored: the queue depth is more informative."""
+        """Do nothing: the queue depth is more informative."""
 
     def panicked(self, controller: str) -> None:
         self._panics.labels(controller).inc()
 
 
-# HTTP server for ``/healthz`` and ``/metrics`` [KD-4], small because it runs on every node.
+# HTTP server for ``/healthz`` and ``/metrics``, small because it runs on every node. [KD-4]
 
 _SECONDS: Final = 5.0
 _MAX_HEAD: Final = 8192
-#: The port is on the node's address and any Pod may connect, so the kubelet must be served even if others keep
-#: connections open.
+#: Maximum number of open connections. Any Pod may connect, because the port is on the node's address, and the kubelet
+#: must be served even if others keep connections open.
 MAX_CONNECTIONS: Final = 64
 _REASONS: Final = {
     200: "OK",

@@ -18,7 +18,7 @@ FAILED: Final = "Failed"
 UNKNOWN: Final = "Unknown"
 #: An unchanged result is reported again after this many seconds. [KD-66]
 REFRESH_SECONDS: Final = 600.0
-#: Bytes available to the messages of all probes of a NodePodProbe as stored. The API server accepts 1.5 MB including
+#: Maximum total size of the messages in a NodePodProbe, in bytes as stored. The API server accepts 1.5 MB including
 #: the spec; verbose probes must not prevent the results of others from being reported. [KD-98]
 MAX_MESSAGES: Final = 512 * 1024
 

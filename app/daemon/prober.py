@@ -30,7 +30,7 @@ from app.kube.store import Store
 logger = logging.getLogger(__name__)
 
 LIMITS: Final = RateLimits(base_delay=0.5, max_delay=50.0, qps=10.0, burst=100)
-#: Seconds within which results are written together.
+#: Seconds to wait for more results, so that they are written together.
 _TOGETHER_SECONDS: Final = 0.2
 #: Writes per second, and burst. A probe may change its message every second, each write holds the results of all Pods,
 #: and the manager reads each. [KD-66]
@@ -38,12 +38,12 @@ _WRITES_PER_SECOND: Final = 1.0
 _WRITES_BURST: Final = 10
 #: Maximum number of concurrent probes per namespace. [KD-105]
 AT_ONCE: Final = 32
-#: Maximum number of probes per second and namespace. More would take the agent's processor time from the probes of
-#: other namespaces, which then time out: by default it may use a twentieth of a processor. [KD-105]
+#: Maximum number of probes per second and namespace. More would starve the probes of other namespaces, which would
+#: time out: by default, the agent may use a twentieth of a CPU. [KD-105]
 PER_SECOND: Final = 100.0
 #: Seconds for which a Pod's containers are cached while all of them run.
 _TRUSTED_SECONDS: Final = 10.0
-#: Seconds instead if one is not running, or the Pod has changed or is not watched.
+#: The same if a container is not running, or if the Pod has changed or is not watched.
 _UNSURE_SECONDS: Final = 0.5
 
 

@@ -27,7 +27,7 @@ from app.kube.resources import PODS
 
 T = TypeVar("T")
 
-#: Bytes read of a command's output or a server's response.
+#: Maximum number of bytes read from a command's output or a server's response.
 MAX_OUTPUT: Final = 10 * 1024
 #: A message with more characters than this is cut to this many bytes. [KD-65]
 MAX_MESSAGE: Final = 1024

@@ -24,7 +24,7 @@ NOT_FOUND: Final = "not found container on Node"
 NOT_RESTARTED: Final = "the container has exited; the restartPolicy of its Pod does not restart it"
 _GRACE: Final = "PreRecreateGrace"
 _ORDER: Final = {COMPLETED: 0, RECREATING: 1, PENDING: 2, "": 3}
-#: Seconds added to the remaining grace period, so that it is over by then. [CRR-33]
+#: Seconds to wait beyond the remaining grace period, so that it has certainly ended. [CRR-33]
 _AFTER_GRACE: Final = 0.1
 _MAX_MESSAGE: Final = 1024
 
@@ -39,7 +39,7 @@ class Choice:
 
 def choose(requests: Iterable[RecreateRequest], is_current: Callable[[RecreateRequest], bool]) -> Choice:
     """Choose the request to process. ``is_current`` returns whether the cache reflects our last write to a request;
-    requests after one that is not current are ignored."""
+    a request that is not current and all requests after it are ignored."""
     picked: RecreateRequest | None = None
     waiting: list[RecreateRequest] = []
     for request in sorted(requests, key=_turn):
@@ -148,7 +148,7 @@ def _state(
         return RecreateState(name, PENDING, NOT_FOUND, before.is_killed)
     details, context = found.details, container.status_context
     full_id = f"{runtime}://{details.id}"
-    # This announcement remains if the agent exited between stopping the container and recording that.
+    # The message still announces the stop if the agent exited after stopping the container but before recording it.
     killed = before.is_killed or (
         before.message.startswith(stopping(""))
         and (before.message != stopping(full_id) or details.state is ContainerState.EXITED)

@@ -32,7 +32,7 @@ from app.kube.store import Change, Store
 logger = logging.getLogger(__name__)
 
 WORKERS: Final = 32
-#: Maximum number of workers for one namespace, because tenants' hooks may block a worker for long. [CRR-67]
+#: Maximum number of workers for one namespace, because tenants' hooks may block a worker for a long time. [CRR-67]
 SHARE: Final = 24
 #: Back-off of failed Pods. [CRR-30]
 LIMITS: Final = RateLimits(base_delay=0.5, max_delay=50.0, qps=50.0, burst=200)
@@ -142,8 +142,8 @@ class Recreator:
         for name, container in recreate_plan.newest(containers).items():
             if name in wanted:
                 details = await runtime.details(container.id)
-                # Otherwise only an admission webhook checks the UID label, and a tenant who bypasses it could name any
-                # Pod.
+                # Without this check, only an admission webhook would verify the UID label, and a tenant who bypasses
+                # the webhook could name any Pod.
                 if details.labels.get(POD_NAMESPACE, namespace) != namespace or not details.is_of(request.pod_uid):
                     continue
                 found[name] = Found(details, details.restart_count, _is_restarted(pod, details.exit_code))
@@ -161,7 +161,7 @@ class Recreator:
         """Stop one container. Return the request as last stored, and the current states. [CRR-37]"""
         details, metadata = found.details, request.metadata
         if request.spec.strategy.force_recreate and details.state is not ContainerState.EXITED:
-            # An agent that exits in between could not tell from the container ID alone that the container was stopped.
+            # If the agent exits in between, the container ID alone does not show that the container was stopped.
             announced = recreate_plan.announced(current, container.name, f"{runtime.name}://{details.id}")
             if announced != current:
                 written = await self._write_states(request, announced)
@@ -217,8 +217,8 @@ class Recreator:
         """Write the states if the stored ones are those the decision was based on and the request is still open. Return
         the request as written, or None to stop. [CRR-41, CRR-63]
 
-        A decision based on older states, as in a stale cache, would miss that a container was stopped and stop the next
-        one too. On a completed request, the manager's states are kept.
+        A decision based on older states, as from a stale cache, would miss that a container was stopped and stop the
+        next one too. On a completed request, the manager's states are kept.
         """
         patch, seen = recreate_plan.states_patch(states), request
         for attempt in range(CONFLICT_ATTEMPTS):
@@ -235,7 +235,7 @@ class Recreator:
                     return live  # only the response was lost
                 if live.status.container_recreate_states != request.status.container_recreate_states:
                     raise
-                seen = live  # a change to the readiness by the manager does not affect the decision
+                seen = live  # a readiness change by the manager does not affect the decision
             else:
                 return replace(
                     seen,

@@ -248,9 +248,9 @@ class PodValidator(Protocol):
 # wrote which field. On every write of a Pod, it converts and compares the fields of every manager, which is more than
 # half of its work in a rollout (bench/RESULTS.md). An object with empty managedFields stays without them in all later
 # writes; a later apply finds all existing fields owned by ``before-first-apply``, as on objects older than server-side
-# apply. Only admission can clear the field on creation. The controller that creates a Pod requests it through its field
-# manager, so no other Pod is affected, and the managed fields of Pods created while the webhook is unavailable stay
-# correct.
+# apply. Only admission can clear the field on creation. The controller that creates a Pod requests this through its
+# field manager, so no other Pod is affected, and the managed fields of Pods created while the webhook is unavailable
+# stay correct.
 
 #: The feature gate that keeps the managed fields of a CloneSet's Pods.
 GATE: Final = "CloneSetPodManagedFields"

@@ -21,7 +21,7 @@ from app.kube.objects import Container, Pod, Struct
 
 #: fieldPath of an env variable that reads a label or an annotation.
 FIELD_PATH: Final = re.compile(r"metadata\.(labels|annotations)\['(.*)'\]", re.DOTALL)
-#: Maximum length of the env in a Pod that is hashed in full, as by OpenKruise's agents.
+#: Maximum total length of a Pod's env that is hashed in full, as OpenKruise's agents do.
 LONGEST_OF_POD: Final = 16 * LONGEST
 #: Env variables that are set from the SidecarSet, not from the template. [PM-17]
 NO_REFERENCE: Final = frozenset({names.ENV_SIDECARSET_VERSION, names.ENV_SIDECARSET_VERSION_ALT})
@@ -95,7 +95,7 @@ def env_from_metadata(container: Container, pod: Pod) -> Mapping[str, str]:
 def hash_of_env(values: Mapping[str, str]) -> int:
     """Return the hash of given values, such as the env a process was started with. [PM-138]
 
-    Thousands of variables may read one annotation of 256 KB. Of long values, each distinct text is read only once.
+    Thousands of variables may read one 256 KB annotation, so in a long env each distinct text is read only once.
     """
     texts = _texts(values)
     if sum(map(len, texts)) <= LONGEST:
@@ -140,7 +140,7 @@ def is_env_current(pod: Pod, meta: RuntimeMeta) -> bool:
 def outdated_env(pod: Pod, meta: RuntimeMeta) -> Iterator[str]:
     """Yield the containers that are not reported to run with the Pod's current labels and annotations.
 
-    OpenKruise's agents report another hash of a long env than ours. Up to a total length, it counts as well. [PM-138]
+    For a long env, OpenKruise's agents report a hash unlike ours. It is accepted too, up to a total length. [PM-138]
     """
     reported, left = _reported(pod, meta), LONGEST_OF_POD
     for container in pod.spec.containers:
@@ -166,7 +166,7 @@ def _reported(pod: Pod, meta: RuntimeMeta) -> Mapping[str, ContainerHashes]:
 # Launch priorities of containers. Admission adds each as an env variable that keeps a container from starting until its
 # barrier key exists. In-place updates follow the same order as the first start. [PM-31, PM-149]
 
-#: 64 bits: OpenKruise admits priorities beyond 32 bits, and such Pods exist after a takeover.
+#: Priorities are 64-bit: OpenKruise admits values beyond 32 bits, and such Pods exist after a takeover.
 _KEY: Final = re.compile(rf"{names.BARRIER_KEY_PREFIX}(0|-?[1-9][0-9]{{0,18}})", re.ASCII)
 
 

@@ -101,8 +101,8 @@ def is_all_hooked(hook: Hook | None, pod: Pod) -> bool:
 
 
 def first_state(lifecycle: Lifecycle | None, template: Mapping[str, Any]) -> LifecycleState:
-    """Return the state of a new Pod of that template. A Pod created with its preNormal hook does not wait for it.
-    [PM-68]"""
+    """Return the state of a new Pod of that template. A Pod created with all labels and finalizers of its
+    preNormal hook does not wait for the hook. [PM-68]"""
     hook, given = lifecycle.pre_normal if lifecycle is not None else None, template.get("metadata") or {}
     if hook is None or _is_whole(hook, given.get("labels") or {}, given.get("finalizers") or ()):
         return LifecycleState.NORMAL
@@ -188,7 +188,7 @@ def state_patch(pod: Pod, state: LifecycleState, now: datetime, rearm: Hook | No
 
 
 def readiness_patch(pod: Pod, state: LifecycleState, lifecycle: Lifecycle | None, now: datetime) -> StatusPatch | None:
-    """Return how entering ``state`` changes the condition KruisePodReady, or None if it does not. [PM-72]
+    """Return the patch of condition KruisePodReady on entering ``state``; None if it does not change. [PM-72]
 
     Write it before the label, and even if the label is already set, so that a failed write is retried.
     """
@@ -219,6 +219,6 @@ def _key_changes(state: LifecycleState, hooks: Lifecycle) -> tuple[_Keys, _Keys]
 
 
 def may_cancel_deletion(lifecycle: Lifecycle | None) -> bool:
-    """Return whether a Pod may return from PreparingDelete; not if a hook has taken Pods out of service. [PM-67]"""
+    """Return whether a Pod may return from PreparingDelete; False if a hook takes Pods out of service. [PM-67]"""
     hooks = lifecycle or NO_LIFECYCLE
     return not any(hook is not None and hook.mark_not_ready for hook in (hooks.pre_delete, hooks.in_place_update))

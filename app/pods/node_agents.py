@@ -26,7 +26,7 @@ class NodeAgents(Protocol):
 
 
 class NoNodeAgents:
-    """Stands for a cluster without node agents."""
+    """A cluster without node agents."""
 
     def runs_on(self, node: str) -> bool:  # noqa: ARG002
         return False

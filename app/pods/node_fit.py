@@ -86,7 +86,7 @@ ELIGIBLE: Final = Eligibility(True, True)
 class Placement:
     """Node constraints of a Pod: compiled once from its spec, then matched against any number of nodes.
 
-    ``terms`` are those of the required node affinity, of which one must match; None if there is none.
+    ``terms`` are the terms of the required node affinity, one of which must match; None without such an affinity.
     """
 
     node_name: str = ""
@@ -137,12 +137,12 @@ def placement_of(spec: Mapping[str, Any]) -> Placement:
     )
 
 
-#: Maximum number of requirements, and of tolerations, of a Pod that is compared with every node.
+#: Maximum number of requirements, and of tolerations, of a Pod, because it is compared with every node.
 MAX_RULES: Final = 1_000
 
 
 def placement_errors(spec: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
-    """Yield errors in a Pod spec at ``path`` whose node constraints take too long to compare with every node."""
+    """Yield errors if the Pod spec at ``path`` has too many node constraints to compare with every node."""
     required = as_object(as_object(spec.get("affinity")).get("nodeAffinity")).get(_REQUIRED)
     terms = objects(as_object(required).get("nodeSelectorTerms"))
     rules = sum(max(1, _count(term.get("matchExpressions")) + _count(term.get("matchFields"))) for term in terms)
@@ -167,7 +167,7 @@ def node_term(term: Mapping[str, Any]) -> NodeTerm:
 
 
 def _requirement(found: Mapping[str, Any]) -> Requirement:
-    """Raises ValueError for an unknown operator, or one without the values it needs."""
+    """Compile a requirement. Raises ValueError for an unknown operator, or one without the values it needs."""
     operator = _OPERATORS.get(_text(found.get("operator")))
     listed = found.get("values")
     values = tuple(_text(one) for one in listed) if isinstance(listed, list) else ()

@@ -11,9 +11,9 @@ from app.kube.objects import ContainerStatus, Pod
 from app.pods.lifecycle import LifecycleState
 
 _IMAGE: Final = frozenset(("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"))
-#: Waiting reasons that every Pod passes through.
+#: Waiting reasons that every Pod goes through.
 _PASSING: Final = frozenset(("", "ContainerCreating", "PodInitializing"))
-#: Messages come from containers and may be long.
+#: Maximum length of a quoted message. Containers may write longer ones.
 _LONGEST: Final = 300
 _HOOKS: Final[dict[str, str]] = {
     LifecycleState.PREPARING_DELETE: "its deletion",

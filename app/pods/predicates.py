@@ -141,7 +141,7 @@ class Owner:
 def owner_key(reference: Reference, namespace: str) -> str:
     """Return the identity that a reference in an object of ``namespace`` claims: group, kind, namespace, name and uid.
 
-    The version is ignored. No part of a real owner contains a slash, so a forged reference with slashes in its
+    The version is ignored. No field of a real owner contains a slash, so a forged reference with slashes in its
     fields matches none.
     """
     group = reference.api_version.rpartition("/")[0]

@@ -41,7 +41,7 @@ class InitialMetadata(Protocol):
 
 
 class NotReadyKey(NamedTuple):
-    """A user agent that keeps a Pod not ready, and its key. They sort in the order used in messages."""
+    """A user agent that keeps a Pod not ready, and its key. Keys sort in the order used in messages."""
 
     user_agent: str
     key: str
@@ -86,9 +86,9 @@ def has_gate(pod: Pod, type_: str = KRUISE_POD_READY) -> bool:
 def initial_conditions(pod: Pod) -> tuple[str, ...]:
     """Return our conditions that the Pod's readiness gates require and that are not set yet; none for terminating Pods.
 
-    These are KruisePodReady [PM-60], and InPlaceUpdateReady of a Pod of our workloads that was never updated in place
-    [PM-45]; on other Pods it is their controller's. Both are set in one write as soon as the Pod exists, so that the
-    kubelet's first readiness report already includes them.
+    These are KruisePodReady [PM-60] and, on Pods of our workloads that were never updated in place, InPlaceUpdateReady
+    [PM-45]. On other Pods, their controller sets the latter. Both are set in one write as soon as the Pod exists, so
+    that the kubelet's first readiness report already includes them.
     """
     if pod.metadata.deletion_timestamp is not None:
         return ()

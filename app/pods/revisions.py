@@ -21,7 +21,7 @@ from app.pods.template_text import OPENKRUISE, TextError, template_text
 # revision is represented by :class:`Revision`, and plans are returned as values. [PM-81 … PM-93]
 
 NAME_LIMIT = 223
-"""Maximum length of the workload's part. It leaves room for the longest hash. [PM-83]"""
+"""Maximum length of the workload's part of the name, which leaves room for the longest hash. [PM-83]"""
 MAX_PASSED_OVER = 10
 """Maximum number of names to skip before a create request. The API server reports any other collision."""
 
@@ -136,7 +136,7 @@ def template_hash(data: bytes, collision_count: int = 0, *, release: str = OPENK
 
 
 def revision_name(workload: str, digest: str) -> str:
-    """Return the workload's name, truncated, and the hash. [PM-83]"""
+    """Return the revision's name: the workload's name, truncated, and the hash. [PM-83]"""
     return f"{workload[:NAME_LIMIT]}-{digest}"
 
 

@@ -33,7 +33,7 @@ _PHASES: Final[Mapping[str, int]] = {"Unknown": 1, "Running": 2}
 
 
 def deletion_cost(pod: Pod) -> int:
-    """Return the annotation's number; 0 if it is missing or the API server would reject it. [PM-122]"""
+    """Return the number in the annotation; 0 if it is missing or the API server would reject it. [PM-122]"""
     text = pod.metadata.annotations.get(POD_DELETION_COST)
     if not text or not _COST.fullmatch(text):
         return 0
@@ -67,7 +67,7 @@ def in_deletion_order(
 
 
 def same_node_ranks(pods: Iterable[Pod]) -> dict[str, float]:
-    """Rank the n Pods of each node from n - 1 (first to go) to 0. [PM-123]"""
+    """Rank the n Pods of each node from n - 1 (deleted first) to 0. [PM-123]"""
     nodes: defaultdict[str, list[Pod]] = defaultdict(list)
     for pod in pods:
         if pod.spec.node_name:
@@ -87,7 +87,7 @@ def spread_ranks(pods: Sequence[Pod], topology_keys: Iterable[str], node_labels:
     """
     same_node = same_node_ranks(pods)
     ranks: defaultdict[str, float] = defaultdict(float)
-    # A template may have thousands of constraints; only those with labels of nodes are matched with each Pod.
+    # A template may have thousands of constraints; only those whose key is a node label are matched with each Pod.
     known = set().union(*(node_labels(name) or () for name in {pod.spec.node_name for pod in pods}))
     for topology_key, times in Counter(key for key in topology_keys if key in known).items():
         domains: defaultdict[str, list[Pod]] = defaultdict(list)
@@ -145,7 +145,7 @@ def _sidecar_restarts(pod: Pod) -> int:
     )
 
 
-# The update order that users configure: by priority, scattered, and Pods with hooks first. Each function
+# The update order that users configure: by priority, scattered, and Pods preparing for the update first. Each function
 # reorders the Pods it is given; they are applied in sequence to the result of
 # :func:`app.pods.sorting.in_default_update_order`. [PM-127 … PM-135, CS-126 … CS-128]
 
@@ -222,7 +222,7 @@ def preparing_first(pods: Sequence[Pod]) -> list[Pod]:
 def scattered(
     pods: Sequence[Pod], workload_pods: Sequence[Pod], terms: Sequence[UpdateScatterTerm] | None
 ) -> list[Pod]:
-    """Apply the terms in sequence, starting with the one most candidates match. [PM-130]"""
+    """Apply the terms in sequence, starting with the term that most candidates match. [PM-130]"""
     matchers = [_matcher(term) for term in terms or ()]
     if len(matchers) > 1:
         counts = [_carriers(term, pods) for term in terms or ()]
@@ -258,7 +258,7 @@ def _scattered(pods: Sequence[Pod], workload_pods: Sequence[Pod], matches: Calla
         groups, per_matching, per_others = _groups(len(matching), len(others))
         remainder = 0
     else:
-        # Fewer candidates match than Pods of the workload: keep the workload's group sizes and put the surplus first.
+        # Relatively few candidates match, compared with the workload: keep its group sizes and put the surplus first.
         _, per_matching, per_others = _groups(total_matching, total_others)
         groups = min(len(matching) // per_matching, len(others) // per_others)
         remainder = len(others) - groups * per_others

@@ -59,7 +59,7 @@ _RESTART_POLICIES: Final = ("Always", "OnFailure", "Never")
 
 
 class TemplateLookups:
-    """What webhooks need beyond the request. Without a client, templates are checked structurally."""
+    """Data that webhooks need in addition to the request. Without a client, templates are checked structurally."""
 
     def __init__(
         self, enabled: Callable[[str], bool] = lambda _: False, client: Client | None = None, namespace: str = ""

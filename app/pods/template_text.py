@@ -126,8 +126,8 @@ def _number(release: str) -> tuple[int, ...]:
 
 
 def _struct(fields: tuple[tuple[str, str | frozenset[str], _Print, str], ...], known: frozenset[str]) -> _Print:
-    """``fields`` holds the text before the value, its JSON key (or the keys of an inlined struct), and its printer.
-    ``known`` contains all keys."""
+    """Return the printer of a struct. Each of ``fields`` holds the text before the value, its JSON key (or the keys of
+    an inlined struct), its printer, and the text for a missing value. ``known`` contains all keys."""
 
     def print_struct(value: Any, text: _Text) -> None:
         _expect(value, dict)

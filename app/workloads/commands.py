@@ -1,4 +1,4 @@
-"""Helpers for workload commands: read Pods and revisions, restart, migrate from built-in kinds."""
+"""Helpers for workload commands: read Pods and revisions, restart workloads, and migrate from built-in kinds."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ async def restart_by_template(client: Client, resource: Resource, owner: KubeObj
 async def restart(
     client: Client, kind: WorkloadKind, owner: KubeObject, selector: Mapping[str, Any], *, paused: bool, recreates: bool
 ) -> str:
-    """Replace all Pods step by step. ``recreates`` tells whether the rollout of a changed template replaces them.
+    """Replace all Pods step by step. ``recreates`` says whether the rollout of a changed template replaces them.
     Raises CommandError."""
     refuse_paused(kind.resource, owner.name, paused=paused)
     if recreates:
@@ -144,7 +144,7 @@ async def restart_each(client: Client, owner: KubeObject, pods: Sequence[Pod]) -
 
 
 _KEPT: Final = ("name", "namespace", "labels", "annotations")
-#: Annotations that the native DaemonSet controller writes.
+#: Annotation that the native DaemonSet controller writes.
 _OF_ITS_CONTROLLER: Final = "deprecated.daemonset.template.generation"
 #: Metadata fields that a new object must not have.
 _LEFT_OUT: Final = r"uid\|resourceVersion"

@@ -67,8 +67,8 @@ def options(context: ControllerContext, kind: KindDefinition) -> dict[str, Any]:
 def least_available(
     context: ControllerContext, watched: Watched[Owned], rule: Callable[[Owned], int]
 ) -> LeastAvailable:
-    """Return the function that returns the minimum number of available Pods of an object of this kind. ``rule``
-    computes it. [PPM-53]"""
+    """Return a function that returns the minimum number of available Pods of an object of this kind, as computed by
+    ``rule``. [PPM-53]"""
     objects, resource = context.stores(watched), watched.resource
 
     def least(owner: OwnerReference, namespace: str) -> int | None:
@@ -82,7 +82,7 @@ def least_available(
 def update_order(
     context: ControllerContext, watched: Watched[Owned], order: Callable[[Owned, Sequence[Pod]], Sequence[Pod]]
 ) -> UpdateOrder:
-    """Return the function that returns the order in which an object of this kind updates its Pods. [IMG-105]"""
+    """Return a function that returns the order in which an object of this kind updates its Pods. [IMG-105]"""
     objects = context.stores(watched)
 
     def ordered(owner: OwnerReference, pods: Sequence[Pod]) -> Sequence[Pod] | None:
@@ -112,7 +112,7 @@ class _Leaks(Collector):
         counts[labels] = counts.get(labels, 0) + 1
 
     def collect(self) -> Iterable[Metric]:
-        """Return one metric per kind. Another thread may be counting."""
+        """Return one metric per kind. Another thread may be updating the counts."""
         for family, counts in list(self._counts.items()):
             documentation = "Total number of creations and deletions that the cache did not reflect in time."
             metric = Metric(family, documentation, "counter")

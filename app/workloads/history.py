@@ -1,4 +1,4 @@
-"""Revisions of a workload: read, recorded, adopted and truncated. [PM-85, CS-69 … CS-77]
+"""Read, record, adopt and truncate the revisions of a workload. [PM-85, CS-69 … CS-77]
 
 The rules are in :mod:`app.pods.revisions` and the writes in :mod:`app.pods.history`; this module adds what is
 specific to workloads.

@@ -166,7 +166,7 @@ def rollout_of(snapshot: AnySnapshot, counts: RolloutCounts) -> Rollout:
 
 
 def min_updated_ready_of(snapshot: AnySnapshot, replicas: int) -> int:
-    """Return the field's value, or the annotation's for values the field cannot hold, such as a percentage. [PM-161]"""
+    """Return the field's value; if it is unset, the annotation's, which may also be a percentage. [PM-161]"""
     value: int | None = snapshot.resolved.image_pulls.min_updated_ready
     if value is not None:
         return value

@@ -27,13 +27,13 @@ from app.kube.statuses import KnownStatus, Status, newest_status, write_status
 from app.kube.store import Change, Store, key_of
 from app.workloads.state import MAX_CONCURRENT_WRITES
 
-#: Seconds to wait after a finished job's time to live, before it is reconciled again.
+#: Seconds between the end of a finished job's time to live and its next reconcile.
 AFTER_THE_END: Final = 1.0
-#: Seconds between reconciles triggered by Pods or nodes, per this many objects read. For a large job, batching events
-#: leaves time for other jobs.
+#: Seconds between reconciles triggered by Pods or nodes, per COALESCE_OBJECTS objects read. Batching the events of a
+#: large job leaves time for other jobs.
 COALESCE_SECONDS: Final = 0.05
 COALESCE_OBJECTS: Final = 1000
-#: Maximum number of remembered warnings of a job. They may name any number of Pods, one after another.
+#: Maximum number of remembered warnings of a job. Over time, they may name any number of Pods.
 MAX_WARNINGS: Final = 1000
 
 
@@ -117,7 +117,7 @@ class JobReconciler(ABC, Generic[J, S]):
         return since + COALESCE_SECONDS * max(1.0, state.objects / COALESCE_OBJECTS) - now
 
     def keys_for_job(self, change: Change[J]) -> Iterable[ObjectKey]:
-        """Return the job's own key, except for changes to its status alone, which we made."""
+        """Return the job's own key, except for status-only changes, which are our own writes."""
         return () if is_status_change(change) else (key_of(change.object),)
 
     # ---- reconcile

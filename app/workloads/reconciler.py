@@ -146,7 +146,7 @@ class EventMappers(Generic[W, S]):
         return state.next_reconcile - self.clock.monotonic()
 
     def begun(self, state: S) -> None:
-        """Record the start of a reconcile. It replaces a delayed reconcile that is due."""
+        """Record the start of a reconcile. It replaces a delayed reconcile that must run now."""
         state.last_reconcile = self.clock.monotonic()
         if state.next_reconcile is not None and state.next_reconcile <= state.last_reconcile + TIMER_TOLERANCE:
             state.next_reconcile = None
@@ -265,9 +265,9 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
             return waiting
         try:
             if state.pods_deleted_by_others and not await self._still_exists(workload, state):
-                return None  # not in the cache yet; its event triggers the next reconcile
+                return None  # the deletion is not in the cache yet; its event triggers the next reconcile
             if self.adopts and not workload.deleting and await self._adopt(workload, state, resolved):
-                return None  # their events trigger the next reconcile once the cache reflects the adoption
+                return None  # the adopted Pods' events trigger the next reconcile
             state.side_task_left = False
             result = await self.reconcile(await self._snapshot(workload, state, resolved))
             if state.side_task_left:
@@ -305,13 +305,13 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
         orphans = [
             pod
             for pod in self.caches.pods.by_index(OWNER, ownerless(namespace))
-            # A finished Pod too: it holds its name or its node until it is replaced.
+            # Finished Pods are adopted too: they occupy their name or node until they are replaced.
             if pod.metadata.deletion_timestamp is None
             and resolved.selector.matches(pod.metadata.labels)
             and self.may_adopt(resolved, pod)
         ]
         if orphans and await self._still_exists(workload, state):
-            # The cache may not reflect an adoption yet.
+            # The cache may not reflect an earlier adoption yet.
             unsatisfied = self.writer.expectations.versions.unsatisfied
             due = [pod for pod in orphans if unsatisfied(pod.metadata) is None]
             for found in await gather_results(self.writer.adopt(resolved.owner, pod) for pod in due):
@@ -437,8 +437,9 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
 def result_of(outcomes: Iterable[Outcome], seconds: Iterable[float], *, retry: bool) -> Result | None:
     """Return when to reconcile next unless a watch event arrives earlier: the earliest of all times. [CS-65]
 
-    ``seconds`` are delays in addition to those of the outcomes; non-positive ones are ignored. ``retry`` means that
-    something failed, and there may be no watch event to trigger a retry. Raises an outcome's error, except conflicts.
+    ``seconds`` are delays in addition to those of the outcomes; non-positive ones are ignored. ``retry`` requests a
+    back-off after a failure, because there may be no watch event to trigger a retry. Raises an outcome's error, except
+    conflicts.
     """
     times, errors = list(seconds), []
     for outcome in outcomes:
@@ -454,7 +455,6 @@ def result_of(outcomes: Iterable[Outcome], seconds: Iterable[float], *, retry: b
             error.retry_in = min([error.retry_in, *(time for time in times if time > 0)])
         raise error
     if retry:
-        # There may be no watch event to trigger a retry: use the back-off.
         return Result(requeue=True)
     positive = [time for time in times if time > 0]
     return Result(requeue_after=min(positive)) if positive else None

@@ -26,7 +26,7 @@ from app.workloads.pods import InPlaceUpdates, ObservedPods, PodFacts
 from app.workloads.settings import OWNER, ResolvedSpec, Revisions
 from app.workloads.steps import Step
 
-#: Seconds a timer may fire early.
+#: Seconds by which a timer may fire early.
 TIMER_TOLERANCE: Final = 0.005
 #: Seconds of back-off after a rejected creation: the first, which doubles each time, and the maximum.
 CREATION_BACKOFF: Final = 0.1
@@ -77,7 +77,7 @@ class WorkloadState(Generic[R]):
     unrecorded: set[str] = field(default_factory=set)
     #: The update revision and the decision about pre-pulling its images. [PM-162]
     pulls: tuple[str, str] = ("", "")
-    #: Whether releasing Pods, pre-pulling or cleanup is left to the next reconcile, which no watch triggers.
+    #: Whether releasing Pods, pre-pulling or cleanup is left to the next reconcile, which no watch event triggers.
     side_task_left: bool = False
     #: The status as last written, which the cache may not have yet.
     written: KnownStatus | None = None
@@ -105,7 +105,7 @@ class WorkloadState(Generic[R]):
         if current:
             hashes.add(short_hash(current))
         wanted = {revision_name(self.key.name, one) for one in hashes.difference(known) if one}
-        # Users may label Pods with any number of revisions, one after another.
+        # Drop the others: over time, users may label Pods with any number of revisions.
         self.unrecorded &= wanted
         return sorted(wanted - self.unrecorded)
 
@@ -215,7 +215,7 @@ class Metrics:
 
 logger = logging.getLogger(__name__)
 
-#: Seconds before a dropped expectation is checked again.
+#: Seconds before an overdue expectation is checked again.
 RECHECK_DELAY: Final = 10.0
 
 
@@ -300,7 +300,7 @@ class ExpectationCheck:
         return None
 
     async def _cache_is_complete(self, owner: Owner) -> bool:
-        """Return whether the API server has the same Pods as the cache, so that the expected change will never come."""
+        """Return whether the API server has the same Pods as the cache; if so, the expected change will never come."""
         live = await self.client.list(PODS, owner.namespace, decode=decode_pod)
         present = {pod.metadata.uid for pod in live.items if is_controlled_by(pod.metadata, owner)}
         return present == {pod.metadata.uid for pod in self.pods.by_index(OWNER, owner.index_key)}
@@ -346,8 +346,8 @@ class Outcome:
 
 
 async def gather_results(work: Iterable[Awaitable[T]]) -> list[T | KubeError | PodGoneError]:
-    """Run concurrently and return results and API errors in order. The first other error is raised after all have
-    finished."""
+    """Run ``work`` concurrently and return the results and API errors in order. Raises the first other error after all
+    have finished."""
     found: list[T | KubeError | PodGoneError] = []
     for one in await settled(work, MAX_CONCURRENT_WRITES):
         if isinstance(one, BaseException) and not isinstance(one, KubeError | PodGoneError):

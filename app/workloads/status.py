@@ -57,7 +57,7 @@ def condition(status: Status, type_: str) -> Mapping[str, Any] | None:
 def with_condition(
     conditions: Sequence[Mapping[str, Any]], wanted: Condition, now: datetime, *, refresh: bool = False
 ) -> list[Mapping[str, Any]]:
-    """Set a condition. An unchanged condition keeps its times [CS-151] but gets the new message.
+    """Set a condition. An unchanged condition keeps its times but gets the new message. [CS-151]
 
     With ``refresh``, lastUpdateTime is set in any case.
     """

@@ -35,7 +35,7 @@ from app.kube.validation import (
 from app.pods.inplace.eligibility import Blocked, InPlaceOptions, update_spec
 from app.pods.revisions import Revision, template_data
 
-# Checks for every workload kind: reject selectors that match nothing and templates that its Pods cannot have.
+# Checks for every workload kind: reject selectors that match nothing and templates that the kind does not support.
 # Messages, paths and their order are OpenKruise's.
 
 SPEC: Final = Path("spec")
@@ -61,7 +61,7 @@ def metadata_errors(
 
 
 def positive_count_errors(value: int | str, path: Path) -> Iterator[FieldError]:
-    """Require a number, or a percentage, that is at least 1. Messages are Kubernetes'."""
+    """Require a number, or a percentage, that is at least 1. The messages are those of Kubernetes."""
     if isinstance(value, int):
         if value < 0:
             yield invalid(path, value, NOT_NEGATIVE)
@@ -100,7 +100,7 @@ def selector_errors(spec: Mapping[str, Any], kind: str) -> list[FieldError]:
 
 
 def hooks(spec: Mapping[str, Any]) -> Iterator[tuple[Path, Mapping[str, Any]]]:
-    """Return the lifecycle hooks of a spec with their paths."""
+    """Yield the lifecycle hooks of a spec with their paths."""
     for moment, hook in (spec.get("lifecycle") or {}).items():
         if isinstance(hook, Mapping):
             yield SPEC.child("lifecycle", moment), hook
@@ -182,8 +182,8 @@ def template_spec(spec: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 CLAIM_TEMPLATES: Final = SPEC.child("volumeClaimTemplates")
-#: Maximum number of claim templates, more than the volumes a node can attach. Every Pod gets a claim from each
-#: template.
+#: Maximum number of claim templates, which exceeds the number of volumes a node can attach. Every Pod gets a claim from
+#: each template.
 MAX_CLAIM_TEMPLATES: Final = 256
 
 

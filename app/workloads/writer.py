@@ -82,7 +82,7 @@ class ServerVersion:
 # and removed if it fails; events report the result. [CS-52, CS-57]
 
 #: Maximum number of concurrent Pod creations. The API server keeps 25 connections to a webhook. Each request beyond
-#: that opens and closes another, and a TLS handshake costs more than a review.
+#: that opens and closes another connection, and a TLS handshake costs more than a review.
 MAX_CONCURRENT_CREATIONS: Final = 24
 #: Maximum length of a Pod's JSON in a failure message.
 MAX_SHOWN_JSON: Final = 200
@@ -199,7 +199,7 @@ class Writer:
 
     async def _was_created(self, workload: KubeObject, name: str, error: KubeError) -> bool:
         """Return whether a Pod was created despite the error: the response may have been lost. Creating another Pod
-        before this is known might exceed the replicas."""
+        before this is known might exceed the desired replicas."""
         if not isinstance(error, (*UNANSWERED, AlreadyExists)):
             return False
         try:
@@ -273,7 +273,7 @@ class Writer:
         return await self._live_pod(workload, name) is not None
 
     async def hand_over_claim(self, workload: KubeObject, claim: PersistentVolumeClaim, pod: Pod) -> None:
-        """Make the claim's Pod, which has ended or is about to, the claim's owner, so that both are deleted together.
+        """Make a Pod that has ended, or is about to, the owner of its claim, so that both are deleted together.
         [CS-120]"""
         body = transfer_patch(claim.metadata, workload.metadata.uid, pod_reference(pod))
         with self.reporting(workload, "FailedUpdate", f"failed to update PVC {claim.metadata.name}"):
@@ -393,8 +393,8 @@ class Writer:
         """Take the Pod out of service, then change it in place. Return the seconds until the next step, if it must
         wait. ``shows_state`` also sets a lifecycle state. [PM-22 … PM-29]
 
-        ``revision`` is the revision the Pod is at. Returns None, and leaves the Pod to the next reconcile, if it has
-        changed its revision or state since it was chosen, or has become ready.
+        ``revision`` is the revision the Pod is at. Returns None and leaves the Pod to the next reconcile if, since
+        it was chosen, its revision or state has changed or it has become ready.
         """
         was = state_of(pod)
         by_subresource = not spec.container_resources or await self.server.has_resize_subresource()
@@ -442,15 +442,15 @@ class Writer:
 
 
 def _check_selected(selector: Selector, labels: Mapping[str, str]) -> None:
-    """Raise KubeError if the selector does not match a new Pod. The workload would release and replace it, without
-    end."""
+    """Raise KubeError if the selector does not match a new Pod. The workload would release and replace it in an
+    endless loop."""
     if not selector.matches(labels):
         raise KubeError("`selector` does not match the labels of new Pods")
 
 
 def _became_ready(chosen: Pod, found: Pod) -> bool:
     """Return whether a Pod that counted as unavailable when it was chosen has become ready. Updating it now would
-    reduce availability, and neither maxUnavailable nor a budget was checked for that."""
+    reduce availability, which was not checked against maxUnavailable or a budget."""
     return is_ready(found) and not is_ready(chosen)
 
 

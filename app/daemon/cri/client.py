@@ -54,9 +54,9 @@ _OPTIONS: Final = (
 _CALL_SECONDS: Final = 5.0
 _FILE_SYSTEM_SECONDS: Final = 10.0
 _START_SECONDS: Final = 30.0
-#: Added to the timeout of calls whose request has its own timeout.
+#: Seconds added to the timeout of calls whose request has its own timeout.
 _SLACK_SECONDS: Final = 5.0
-#: Longest command output that is used: Linux's limit on the environment of a process, which ``env`` prints.
+#: Longest command output that is used. ``env`` prints no more: Linux limits the environment of a process to this size.
 _MAX_OUTPUT: Final = 2 * 1024 * 1024
 _MAX_MESSAGE: Final = 2048
 #: Longest container id.

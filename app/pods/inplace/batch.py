@@ -62,8 +62,8 @@ class PodChange:
 
 
 def containers_of_batch(spec: UpdateSpec, priorities: Mapping[str, int]) -> frozenset[str]:
-    """Return the containers without a priority, those with the highest, and those that read one of the same labels or
-    annotations. [PM-32, PM-33]"""
+    """Return the containers without a priority, those with the highest priority, and those that read the same labels or
+    annotations as a container of the batch. [PM-32, PM-33]"""
     affected = spec.containers
     ranked = {name: priorities[name] for name in affected if name in priorities}
     highest = max(ranked.values(), default=0)
@@ -141,7 +141,7 @@ def _divided(spec: UpdateSpec, containers: frozenset[str]) -> tuple[UpdateSpec, 
 def merged_resources(
     first: Mapping[str, ResourceRequirements], second: Mapping[str, ResourceRequirements]
 ) -> dict[str, ResourceRequirements]:
-    """Merge both; where both set a value, ``second`` wins."""
+    """Merge two maps of resources; if both set a value, ``second`` wins."""
     merged = dict(first)
     for name, resources in second.items():
         earlier = merged.get(name)

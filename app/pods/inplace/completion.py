@@ -49,7 +49,7 @@ def same_image(one: str, other: str) -> bool:
 
 
 # Completion of an in-place update. Containers need not be ready: a new image that crashes at once still counts as
-# updated [PM-54]. Rules PM-48 … PM-54.
+# updated. [PM-48 … PM-54]
 
 
 def is_update_complete(pod: Pod, *, vertical_scaling: bool = False) -> bool:
@@ -59,7 +59,7 @@ def is_update_complete(pod: Pod, *, vertical_scaling: bool = False) -> bool:
 
 
 def is_begun_complete(pod: Pod, *, vertical_scaling: bool) -> bool:
-    """Like :func:`is_update_complete`, but ignoring an update that still waits for its grace period. Raises
+    """Like :func:`is_update_complete`, but ignore an update that still waits for its grace period. Raises
     ``StateError``."""
     state = update_state(pod)
     return state is None or (not state.has_next and not why_incomplete(pod, state, vertical_scaling=vertical_scaling))

@@ -23,8 +23,8 @@ from app.pods.inplace.state import RefMetadata, UpdateSpec, metadata_patch_bytes
 from app.pods.revisions import Revision
 
 _TEMPLATE: Final = "/spec/template"
-#: Maximum length of the changed values that containers read in total. A Pod records them once for each container that
-#: waits, in an annotation, and thousands of containers may read one value of 256 KB.
+#: Maximum total length of the changed values that containers read. An annotation of the Pod records each value once per
+#: waiting container, and thousands of containers may read one value of 256 KB.
 _MAX_READ: Final = 1024 * 1024
 _IMAGE: Final = re.compile(r"/spec/(containers|initContainers)/(\d+)/image")
 _RESOURCE: Final = re.compile(r"/spec/containers/(\d+)/resources/(limits|requests)/(cpu|memory)")
@@ -203,7 +203,7 @@ def _quantity(value: Any) -> Quantity | None:
 def _with_implied_requests(
     resources: Mapping[str, ResourceRequirements], after: Mapping[str, Any]
 ) -> dict[str, ResourceRequirements]:
-    """Use the limit of a resource as its request if that is missing, as the API server did when it defaulted the
+    """Use a resource's limit as its request if the request is missing, as the API server did when it defaulted the
     Pod."""
     requests_of = {
         container.get("name"): as_object(as_object(container.get("resources")).get("requests"))

@@ -321,7 +321,7 @@ def update_state(pod: Pod) -> InPlaceUpdateState | None:
     try:
         found = _decode_state(text.encode())
         for moment in filter(None, (found.update_timestamp, found.resize_retried)):
-            rfc3339(moment)  # its offset may lead out of the years that can be written
+            rfc3339(moment)  # its UTC offset may shift it to a year that cannot be formatted
     except (msgspec.MsgspecError, UnicodeError, RecursionError, OverflowError) as error:
         raise StateError(
             f"Pod {pod.metadata.namespace}/{pod.metadata.name}: annotation {IN_PLACE_UPDATE_STATE}: {error}"

@@ -86,8 +86,8 @@ def must_be_unready(pod: Pod, spec: UpdateSpec) -> bool:
 def unready_patch(pod: Pod, spec: UpdateSpec, now: datetime) -> StatusPatch | None:
     """Return the first step, which takes the Pod out of service, or None if it is not needed. [PM-22]
 
-    A Pod whose condition is already False does not need it. If that condition is stale, the second step, which carries
-    the Pod's resourceVersion, conflicts, and the first is evaluated again.
+    A Pod whose condition is already False does not need it. If that condition is stale, the second step conflicts,
+    because it carries the Pod's resourceVersion, and the first is evaluated again.
     """
     condition = pod.condition(IN_PLACE_UPDATE_READY)
     if (condition is not None and condition.status == "False") or not must_be_unready(pod, spec):
@@ -221,7 +221,7 @@ def _merged_metadata(
         kept = [name for name in earlier.get(field) or () if name not in undone]
         if kept:
             patch[field] = list(dict.fromkeys((*kept, *(later.get(field) or ()))))
-    # This directive only determines the order. It would have to list the finalizers of both updates.
+    # This directive only sets the order, and it would have to list the finalizers of both updates.
     if earlier.get(come) or earlier.get(gone):
         patch.pop("$setElementOrder/finalizers", None)
     return patch
@@ -244,7 +244,7 @@ def _env_outstanding(pod: Pod, prior: InPlaceUpdateState | None) -> bool:
 def _with_outstanding(pod: Pod, state: InPlaceUpdateState, prior: InPlaceUpdateState | None) -> InPlaceUpdateState:
     """Add the containers of an earlier update that have not finished changing.
 
-    Otherwise the Pod would count as updated before one of them restarts.
+    Otherwise the Pod would count as updated before they restart.
     """
     if prior is None:
         return state
