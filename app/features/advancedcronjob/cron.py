@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 
 from app.kube.fielderrors import quote, shortened
 
-#: Maximum length of a schedule. Longer ones are not parsed.
+#: Maximum length of a schedule in characters.
 LONGEST: Final = 4096
 #: How far ahead to search for the next time. [ACJ-11]
 YEARS_AHEAD: Final = 5
@@ -55,8 +55,8 @@ class Every:
 
 @dataclass(frozen=True, slots=True)
 class Cron:
-    """A schedule of five fields. A day must match both day fields if either is a star, otherwise at least one.
-    [ACJ-10]"""
+    """A schedule of five fields. If either day field is a star, a day must match both; otherwise, it must match at
+    least one. [ACJ-10]"""
 
     minutes: frozenset[int]
     hours: frozenset[int]
@@ -89,7 +89,7 @@ class Cron:
         while True:
             local = found.astimezone(self.zone)
             if local.second:
-                # The offsets of historic local mean times include seconds.
+                # Historical offsets (local mean time) include seconds.
                 found += timedelta(seconds=60 - local.second)
             elif not self.matches(local.date()):
                 day = local.date() + _DAY
@@ -121,7 +121,7 @@ def _until(values: frozenset[int], now: int) -> int:
 
 
 def latest_until(schedule: Schedule, after: datetime, now: datetime) -> datetime | None:
-    """Return the latest time in (after, now]. Bisects, because the interval may contain many times."""
+    """Return the latest time in (after, now]. Bisects the interval, which may contain many times."""
     if (found := schedule.next(after)) is None or found > now:
         return None
     if isinstance(schedule, Every):
@@ -143,7 +143,7 @@ def latest_until(schedule: Schedule, after: datetime, now: datetime) -> datetime
 def load_zone(name: str) -> tzinfo:
     """Load an IANA time zone; an empty name means UTC, as in Go. Raises ScheduleError."""
     if name in ("", "UTC", "Local"):
-        # The image's local zone is UTC.
+        # The container image's local time zone is UTC.
         return UTC
     if ".." in name or name.startswith(("/", "\\")):
         raise ScheduleError("time: invalid location name")

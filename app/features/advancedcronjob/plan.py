@@ -25,14 +25,13 @@ from app.pods.predicates import controller_reference
 
 #: Warn if more runs than this were missed.
 MANY: Final = 100
-#: Longest effective deadline in seconds: three hundred years.
+#: Maximum effective deadline in seconds: about 300 years.
 _LONGEST: Final = 10**10
 
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """Result of evaluating a schedule. run is the scheduled time for which to start a job now; None if no job is
-    due."""
+    """Result of evaluating a schedule. run is the scheduled time of the job to start now, or None if no job is due."""
 
     run: datetime | None
     #: Seconds until the next time; None if there is none.
@@ -156,7 +155,7 @@ def _by_conditions(conditions: Iterable[tuple[str, str]]) -> State:
 
 
 def last_scheduled(known: Iterable[datetime | None], children: Iterable[Child]) -> datetime | None:
-    """Return the latest scheduled time. ``known`` times keep it from moving backwards when jobs are deleted.
+    """Return the latest scheduled time. The ``known`` times keep it from moving backwards when jobs are deleted.
     [ACJ-21]"""
     times = [*known, *(child.scheduled for child in children)]
     return max((time for time in times if time is not None), default=None)

@@ -70,12 +70,12 @@ class Caches:
 
 @dataclass(slots=True)
 class _State:
-    """State of one AdvancedCronJob kept between reconciles. After a restart it is rebuilt from the caches."""
+    """State of one AdvancedCronJob, kept between reconciles. After a restart, it is rebuilt from the caches."""
 
     uid: str
     #: Scheduled time of the last started job.
     last: datetime | None = None
-    #: Scheduled time of a job that may exist, because the request to create it got no response.
+    #: Scheduled time of a job that may exist although the request to create it got no response.
     unsure: datetime | None = None
     #: A started job that is not in a cache yet.
     unseen: Child | None = None
@@ -177,8 +177,8 @@ class AdvancedCronJobReconciler:
         return again
 
     async def _unseen(self, cron: AdvancedCronJob, state: _State) -> Child | None:
-        """Return the started job that is not in a cache yet, unless it is already gone. A watch that relists never
-        delivers an object that was created and deleted in between."""
+        """Return the started job that is not in a cache yet, or None if it is already gone. A watch that relists never
+        reports an object that was created and deleted in between."""
         if (child := state.unseen) is None:
             return None
         namespace = cron.metadata.namespace
@@ -212,8 +212,7 @@ class AdvancedCronJobReconciler:
         self._record_event(cron, "Normal", "SuccessfulCreate", f"Created job {name}")
 
     async def _find_unsure(self, cron: AdvancedCronJob, state: _State) -> None:
-        """Look up a job if the request to create it got no response, so that another job is not started alongside
-        it."""
+        """Look up a job whose create request got no response, so that no second job is started alongside it."""
         resource, run = made_by(cron), state.unsure
         if resource is None or run is None:
             return

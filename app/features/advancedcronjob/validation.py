@@ -167,10 +167,10 @@ def _update_errors(spec: Mapping[str, Any], former: Mapping[str, Any]) -> Iterat
 
 
 def warnings(spec: Mapping[str, Any]) -> Iterator[str]:
-    """Yield warnings about settings that are accepted but have no effect, or an unexpected one."""
+    """Yield warnings about settings that are accepted but have no effect or an unexpected effect."""
     deadline = spec.get("startingDeadlineSeconds")
     if deadline is not None and 0 <= deadline < 10:
-        # As for built-in CronJobs. [ACJ-15]
+        # Built-in CronJobs have the same limitation. [ACJ-15]
         yield (
             f"spec.startingDeadlineSeconds: {deadline} may be too short for any job to be started in time; use 10 or "
             "more"

@@ -68,7 +68,7 @@ def fit_of(template: Mapping[str, Any]) -> Fit:
 
 def _requests(spec: Mapping[str, Any]) -> dict[str, Quantity]:
     """Return the requests of the Pod: the sum over its containers, or the largest init container plus sidecars if that
-    is more, plus the overhead. Requests of nothing, of which there can be thousands, are left out."""
+    is more, plus the overhead. Zero requests, of which there may be thousands, are omitted."""
     running: dict[str, Quantity] = {}
     peak: dict[str, Quantity] = {}
     for container in spec.get("initContainers") or ():
@@ -241,7 +241,7 @@ def next_step(
     on_node: dict[str, list[Pod]] = {}
     for pod in pods:
         on_node.setdefault(pod.spec.target_node, []).append(pod)
-    # Pods that have ended stay and their nodes count as served. [BJ-7, BJ-23]
+    # Pods that have ended are kept, and their nodes count as served. [BJ-7, BJ-23]
     unfit = [pod for name in sorted(known) if name not in fitting for pod in on_node.get(name, ()) if is_active(pod)]
     served = {name for name in known if any(not is_active(pod) for pod in on_node.get(name, ()))}
     desired = served | set(fitting)
@@ -258,7 +258,7 @@ def next_step(
     policy = spec.failure_policy.type or FAIL_FAST
     if counts.failed > seen_failures and policy == PAUSE:
         return step(Next.PAUSE, reason="Paused")
-    # A Pod that restarted too often has failed already; like a finished one, it stays. [BJ-9]
+    # A Pod that restarted too often counts as failed and is kept, like a finished one. [BJ-9]
     running = [pod for pod in pods if is_active(pod) and not has_failed(pod, limit)]
     if counts.failed and policy == FAIL_FAST:
         message = "failure policy is FailurePolicyTypeFailFast and failed pod is found"
@@ -336,7 +336,7 @@ def has_ended(status: Any) -> bool:
 
 
 def is_finished(job: BroadcastJob) -> bool:
-    """Return whether the job has ended. With completion type Never it continues even after a failure. [BJ-10]"""
+    """Return whether the job has ended. With completion type Never, it continues even after a failure. [BJ-10]"""
     conditions = (job.status.conditions if job.status is not None else None) or ()
     ended = any(one.type in _ENDED and one.status == "True" for one in conditions)
     return ended and job.spec.completion_policy.type != NEVER

@@ -67,14 +67,14 @@ class Caches:
 class _State(JobState):
     """State of one job."""
 
-    #: The generation whose template was validated last, and what is wrong with it.
+    #: The generation whose template was validated last, and the error found in it.
     validated: int | None = None
     invalid: str = ""
     template: Any = None
     fit: Fit | None = None
-    #: Node name → the evaluated node and whether the Pod fits.
+    #: By node name: the evaluated node, and whether the Pod fits.
     nodes: dict[str, tuple[Node, bool]] = field(default_factory=dict)
-    #: Pod UID → its evaluated node and whether the Pod fits there according to its own spec.
+    #: By Pod UID: the evaluated node, and whether the Pod fits there according to its own spec.
     own: dict[str, tuple[Node, bool]] = field(default_factory=dict)
     #: UIDs of stopped Pods that the status does not count as failed yet.
     stopped: set[str] = field(default_factory=set)
@@ -127,7 +127,7 @@ class BroadcastJobReconciler(JobReconciler[BroadcastJob, _State]):
 
     async def reconcile(self, key: ObjectKey, job: BroadcastJob, state: _State) -> Result | None:
         if state.validated != job.metadata.generation:
-            # Validating a large template is slow, and every change of a Pod triggers a reconcile.
+            # Validating a large template is slow, and every Pod change triggers a reconcile.
             state.validated = job.metadata.generation
             state.invalid = go_error(POD_TEMPLATE, job.spec.template, "spec.template")
         if state.invalid:
@@ -168,7 +168,8 @@ class BroadcastJobReconciler(JobReconciler[BroadcastJob, _State]):
         """Delete and create Pods, and return the resulting counts. [BJ-12, BJ-24]"""
         limit, counts = restart_limit(job), step.counts
         stopped = {pod.metadata.uid for pod in step.delete if not has_failed(pod, limit)}
-        # Pods stopped in an earlier reconcile in which a write failed. They are not running, but have not ended yet.
+        # ``before`` counts Pods stopped by an earlier reconcile in which a write failed. They are not running, but have
+        # not ended yet.
         counted = {pod.metadata.uid for pod in pods if has_failed(pod, limit) or pod.status.phase == "Succeeded"}
         if step.next is Next.RUN:
             state.stopped &= {pod.metadata.uid for pod in pods}  # while the job runs, Pods that are gone do not count

@@ -51,7 +51,7 @@ def spec_errors(
 
 
 def restart_policy_errors(template: Mapping[str, Any], path: Path) -> list[FieldError]:
-    """Require a restartPolicy with which Pods can complete. [BJ-3, U-55]"""
+    """Require a restartPolicy that lets Pods complete. [BJ-3, U-55]"""
     policy = (template.get("spec") or {}).get("restartPolicy") or "Always"
     if policy in RESTART_POLICIES:
         return []
@@ -60,7 +60,8 @@ def restart_policy_errors(template: Mapping[str, Any], path: Path) -> list[Field
 
 
 def warnings(spec: Mapping[str, Any], path: Path = _SPEC) -> Iterator[str]:
-    """Return warnings about fields that OpenKruise accepts but that are likely mistakes or have no effect. [BJ-25]"""
+    """Return warnings about values that OpenKruise accepts although they are likely mistakes or have no effect.
+    [BJ-25]"""
     parallelism = spec.get("parallelism")
     if parallelism is not None and not is_readable(parallelism):
         yield (

@@ -78,7 +78,7 @@ class Situation:
 
 
 async def situation(client: Client, owner: CloneSet, gates: Gates) -> Situation:
-    """Read the inputs from the cluster; nodes only if the deletion order depends on them.
+    """Read the inputs from the cluster. Nodes are read only if the deletion order depends on them.
 
     The update revision may not be recorded yet. Raises CommandError.
     """

@@ -109,7 +109,7 @@ def _show_exclusion(obj: dict[str, Any], excluded: bool) -> None:
 
 
 def canonical_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
-    """Return the object as it is read back after a round trip: v1alpha1 has two ways to express some defaults. [CS-11,
+    """Return the object as it is read back after a round trip. v1alpha1 can express some defaults in two ways. [CS-11,
     CS-14]"""
     spec = object_at(obj, "spec")
     if spec is None:
@@ -149,7 +149,7 @@ def _int_or_text(text: Any) -> int | str | None:
 
 
 def int32(text: Any) -> int | None:
-    """Return the number that the text represents, or None if it is none or has more than 32 bits."""
+    """Return the text as a number, or None if it is not a number or has more than 32 bits."""
     # A value that is not a number (such as a percentage) stays in its annotation, where the controller reads it.
     number = int(text) if isinstance(text, str) and _digits(text) else None
     return number if number is not None and -_INT32_MAX <= number <= _INT32_MAX else None

@@ -243,8 +243,8 @@ def _number(spec: Mapping[str, Any], name: str) -> int:
 
 
 # Values that OpenKruise admits [CS-31, CS-41]. Meaningless values are rejected here. Values whose effect differs from
-# what they seem to say cause a warning, because existing manifests contain them; the gate CloneSetStrictValidation
-# turns these warnings into errors. Pure.
+# their apparent meaning only cause a warning, because existing manifests contain them; the gate
+# CloneSetStrictValidation turns these warnings into errors. Pure.
 
 GATE: Final = "CloneSetStrictValidation"
 

@@ -1,4 +1,4 @@
-"""``pykruise restart pod/NAME -c CONTAINER``, and the restarts that a node agent is performing."""
+"""Implements ``pykruise restart pod/NAME -c CONTAINER``, and lists the restarts that a node agent is performing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from app.kube.resources import PODS
 
 Json = dict[str, Any]
 POLL_SECONDS: Final = 0.5
-#: Seconds a request created by this command is kept.
+#: Seconds to keep a completed request that this command created.
 TTL_SECONDS: Final = 600
 _MAX_NAME: Final = 200
 
@@ -54,7 +54,7 @@ async def restart(call: Call) -> int:
     except NotFound:
         raise CommandError(f"Pod {call.namespace}/{name}: not found; use -n to specify another namespace") from None
     except Forbidden:
-        # A user who may create requests need not be allowed to read Pods; the webhook validates the names as well.
+        # A user may be allowed to create requests but not to read Pods. The webhook validates the names as well.
         if not containers:
             raise
     body = new_request(name, containers, call, random_suffix(SystemRandom()))
@@ -63,7 +63,7 @@ async def restart(call: Call) -> int:
 
 
 def _chosen(wanted: list[str], pod: Pod) -> list[str]:
-    """Return the containers to restart. Raises CommandError if the Pod does not have them."""
+    """Return the containers to restart. Raises CommandError if the choice is ambiguous or invalid."""
     shown = f"Pod {pod.metadata.namespace}/{pod.metadata.name}"
     there = [one.name for one in pod.spec.containers]
     if not wanted and len(there) > 1:

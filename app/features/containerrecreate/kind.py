@@ -98,7 +98,7 @@ def is_time(text: str) -> bool:
 
 
 def grace_condition(since: str) -> dict[str, Any]:
-    """Return the condition that records since when the request has kept the Pod not ready."""
+    """Return the condition that records when the request took the Pod out of service."""
     return {
         "type": PRE_RECREATE_GRACE,
         "status": "True",
@@ -109,7 +109,7 @@ def grace_condition(since: str) -> dict[str, Any]:
 
 
 def grace_since(status: dict[str, Any]) -> str | None:
-    """Return the time since which the request has kept the Pod not ready, or None if it has not."""
+    """Return the time when the request took the Pod out of service, or None if it did not."""
     for condition in objects(status.get("conditions")):
         if condition.get("type") == PRE_RECREATE_GRACE and condition.get("status") == "True":
             since = condition.get("lastTransitionTime")

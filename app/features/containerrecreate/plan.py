@@ -105,7 +105,8 @@ def is_of(request: ContainerRecreateRequest, pod: Pod) -> bool:
 
 
 def _has_sidecars_left(request: ContainerRecreateRequest, pod: Pod) -> bool:
-    """Return whether the sidecar terminator set the Pod's phase while containers of the request still run. [SS-115]"""
+    """Return whether the sidecar terminator set the Pod's phase while containers of the request are still running.
+    [SS-115]"""
     condition = pod.condition(names.SIDECAR_TERMINATED_CONDITION)
     if condition is None or condition.status != "True":
         return False

@@ -46,7 +46,7 @@ class ContainerRecreateRequestReconciler:
         self._clock = client.clock
         self._requests = requests
         self._pods = pods
-        #: Our last writes that the caches must reflect: to requests, and to Pods taken out of service or put back.
+        #: Our last writes to requests, and to Pods taken out of service or put back. The caches must reflect them.
         self._written = ResourceVersionExpectations(client.clock)
         self._marked = ResourceVersionExpectations(client.clock)
         #: Locks by Pod UID. They serialize the requests that change a Pod's readiness.
@@ -96,7 +96,7 @@ class ContainerRecreateRequestReconciler:
         version = metadata.resource_version
         gated = pod is not None and is_of(request, pod) and has_gate(pod)
         if due.hold and pod is not None and gated:
-            # A crash in between leaves at most a finalizer, which is removed at the end. [CRR-51]
+            # A crash between the two writes leaves only a finalizer, which is removed at the end. [CRR-51]
             if names.CRR_UNREADY_ACQUIRED not in metadata.finalizers:
                 finalizers = [*metadata.finalizers, names.CRR_UNREADY_ACQUIRED]
                 version = await self._patch(request, version, {"finalizers": finalizers})
@@ -163,7 +163,8 @@ async def remove_not_ready_key(client: Client, pod: Pod, key: NotReadyKey) -> Me
 
 
 async def _change(client: Client, pod: Pod, plan: Callable[[Pod, datetime], StatusPatch | None]) -> Metadata | None:
-    """Read the Pod again after each conflict, so that no change is lost; a deleted Pod needs no change. [PM-179]"""
+    """Change the Pod. It is read again after each conflict so that no change is lost; a deleted Pod needs no change.
+    [PM-179]"""
     metadata = pod.metadata
 
     async def change(attempt: int) -> Metadata | None:

@@ -1,6 +1,6 @@
 """API types of ContainerRecreateRequest.
 
-v1alpha1 has two annotations instead of status fields of v1beta1, and a looser schema.
+v1alpha1 has a looser schema, and two annotations in place of v1beta1 status fields.
 """
 
 from __future__ import annotations

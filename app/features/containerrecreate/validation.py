@@ -22,7 +22,7 @@ from app.kube.jsonvalues import objects
 
 _SPEC: Final = Path("spec")
 SHORTEST_DEADLINE: Final = 3
-#: Maximum length of the list of a Pod's containers in each error.
+#: Maximum length of the list of the Pod's containers in an error.
 _LONGEST_LIST: Final = 1024
 _FILLED_IN: Final = ("preStop", "ports", "statusContext")
 

@@ -1,4 +1,4 @@
-"""ContainerRecreateRequest webhook: fills in from the Pod what the node agent needs. [CRR-2 … CRR-5]"""
+"""ContainerRecreateRequest webhook: copies the Pod data that the node agent needs into the request. [CRR-2 … CRR-5]"""
 
 from __future__ import annotations
 

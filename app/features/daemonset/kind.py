@@ -40,7 +40,7 @@ def to_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
     if isinstance(scale, dict) and scale.get("partitionedScaling") is True:
         obj.setdefault("metadata", {})["annotations"] = {**annotations, names.PROGRESSIVE_CREATE_POD: "true"}
     elif annotations.get(names.PROGRESSIVE_CREATE_POD) == "true":
-        # Otherwise a value removed from the field would come back with the next write in this version.
+        # Otherwise, a value removed from the field would reappear with the next write in this version.
         del annotations[names.PROGRESSIVE_CREATE_POD]
         if not annotations:
             del obj["metadata"]["annotations"]

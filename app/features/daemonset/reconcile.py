@@ -1,4 +1,4 @@
-"""The DaemonSet controller: its watches and its reconcile."""
+"""The DaemonSet controller: its watches and its reconcile method."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from app.workloads.state import Caches, Outcome
 from app.workloads.status import WAITING_FOR_AGENT, with_failures
 from app.workloads.writer import Writer
 
-# The reconcile: compute the plans, carry them out, report. [DS-20 … DS-23]
+# Reconciliation: compute the plans, carry them out, report the result. [DS-20 … DS-23]
 
 DaemonSetCaches = Caches[DaemonSet]
 
@@ -177,8 +177,8 @@ def daemonset_controller(context: ControllerContext) -> Reconciling:
 
 
 def least_available_of(context: ControllerContext) -> LeastAvailable:
-    """Return a lookup of the number of Pods that maxUnavailable requires to be available. maxUnavailable counts as at
-    least 1."""
+    """Return a function that returns the minimum number of available Pods: the desired number minus maxUnavailable,
+    which counts as at least 1."""
     gates = Gates.of(context.enabled)
 
     def least(found: DaemonSet) -> int:

@@ -57,7 +57,7 @@ class DaemonSetState(WorkloadState[ResolvedSpec]):
     limit_reported: tuple[int, int] | None = None
 
     def set_resolved(self, resolved: ResolvedSpec | None, key: object) -> None:
-        """Drop everything derived from the former spec."""
+        """Store the resolved spec, and drop everything derived from the previous one."""
         WorkloadState.set_resolved(self, resolved, key)
         self.nodes, self.daemon_pods, self.ended = {}, {}, {}
 
@@ -274,7 +274,7 @@ class DaemonSetImagePuller(ImagePuller):
         return Decision.WAIT if waits else Decision.CREATE
 
     def images(self, snapshot: AnySnapshot, template: Mapping[str, Any]) -> Mapping[str, str]:
-        """Return the images of containers that are new, or have another image in an old revision. [DS-64]"""
+        """Return the images of containers that are new or whose image differs from an old revision. [DS-64]"""
         found: dict[str, str] = {}
         for revision in snapshot.revisions.ordered:
             old = recorded_template(revision) if revision.name != snapshot.revisions.update.name else None

@@ -52,7 +52,7 @@ def _is_bound(claim: _Claim) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Counted(Generic[T]):
-    """How objects are listed, and which of them count."""
+    """Describes how objects are listed and which of them count."""
 
     resource: Resource
     decode: Decode[T]
@@ -66,7 +66,7 @@ def _metadata_of(resource: Resource, field_selector: str = "") -> _Counted[_Name
 
 
 class NamespaceContent(NamedTuple):
-    """Objects that prevent the deletion of their namespace, and their names in messages."""
+    """Objects that prevent the deletion of their namespace, and the words for them in messages."""
 
     listed: str
     found: str

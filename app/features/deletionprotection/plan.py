@@ -1,7 +1,8 @@
 """Decides whether an object may be deleted. Pure.
 
-``judge`` decides directly if the object itself is sufficient. For Namespaces and CustomResourceDefinitions with
-``Cascading`` it returns the lookup to make, and the other functions turn the result into a decision. [DP-1 … DP-54]
+``judge`` decides directly if the object itself provides enough information. For Namespaces and
+CustomResourceDefinitions with ``Cascading``, it returns the lookup to make, and the other functions turn the result
+into a decision. [DP-1 … DP-54]
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Gates:
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """The number of objects found, a lower bound if ``at_least`` is set."""
+    """Number of objects found; a lower bound if ``at_least`` is set."""
 
     number: int
     at_least: bool = False

@@ -153,7 +153,7 @@ class DeletionJudge:
         self._refused = refused
 
     async def __call__(self, review: Review) -> Decision:
-        """Return the decision. Only two kinds of lookups query the cluster."""
+        """Return the decision. Only Namespaces and CustomResourceDefinitions may require a lookup in the cluster."""
         verdict = judge(self._kind, review, self._gates)
         if isinstance(verdict, NamespaceContents | CustomResources):
             return await self._look_up(verdict, review)

@@ -8,7 +8,7 @@ from app.api import names
 from app.api.kind import AGE, Access, KindDefinition, PrinterColumn, Version
 from app.features.ephemeraljob.types import EphemeralJob
 
-#: Assumed if parallelism and ttlSecondsAfterFinished are unset; not written to the object.
+#: Defaults of parallelism and ttlSecondsAfterFinished. They are not written to the object.
 PARALLELISM: Final = 1
 TTL_SECONDS: Final = 1800
 _COLUMNS: Final = (

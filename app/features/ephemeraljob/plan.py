@@ -83,7 +83,7 @@ def begun_with(record: Record, pods: Iterable[Pod], succeeded: Iterable[str]) ->
 
 def is_needed(record: Record, saved: Record, begins: Container[str], there: Container[str]) -> bool:
     """Return whether the record must be written before anything else is done. ``saved`` is the stored record;
-    ``begins`` holds the UIDs of Pods about to get their containers; ``there``, the UIDs of all existing Pods.
+    ``begins`` holds the UIDs of Pods about to get their containers; ``there`` holds the UIDs of all existing Pods.
     Containers in an existing Pod serve as its record, so taking over a job requires no writes."""
     if record is saved:
         return False

@@ -49,7 +49,7 @@ from app.workloads.jobs import End, JobReconciler, JobState, write_each
 OWNER: Final = EPHEMERAL_JOB.resource()
 FINALIZER: Final = names.EPHEMERAL_JOB_CLEANUP
 NO_SUBRESOURCE: Final = "the API server has no subresource pods/ephemeralcontainers: upgrade to Kubernetes 1.23"
-#: Maximum number of recorded Pods looked up in one reconcile, and seconds until the next lookups. Users may record any
+#: Maximum number of recorded Pods looked up in one reconcile, and seconds until the next lookups. Users can record any
 #: number of Pods.
 MAX_LOOKUPS: Final = 100
 LOOKUPS_AGAIN: Final = 1.0
@@ -119,7 +119,7 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, _State]):
         if old is not None and new is not None and _facts(old) == _facts(new):
             return []
         namespace, name = change.object.metadata.namespace, change.object.metadata.name
-        # Fulfilled: the containers exist, or the Pod is gone.
+        # An expectation is fulfilled once the containers exist or the Pod is gone.
         shown = self._marking(new) if new is not None else self.expected.awaiting(ScaleAction.CREATE, name)
         shown = [key for key in shown if key.namespace == namespace]
         for key in shown:
@@ -171,7 +171,7 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, _State]):
         if FINALIZER in job.metadata.finalizers:
             return False
         containers = [{"resources": {}, **one} for one in job.spec.template.ephemeral_containers]
-        # Like OpenKruise's first write, add ``resources`` to the containers: clients compare them.
+        # Add ``resources`` to the containers, as OpenKruise's first write does: clients compare them.
         spec = {"template": {"ephemeralContainers": containers}}
         await self._finalize(job, state, lambda there: [*(one for one in there if one != FINALIZER), FINALIZER], spec)
         return True

@@ -23,7 +23,7 @@ _ALLOWED: Final = frozenset(
         *("stdin", "stdinOnce", "tty", "targetContainerName"),
     )
 )
-#: Maximum number of containers. Each empty one has seven errors.
+#: Maximum number of containers. An empty container causes seven errors.
 MAX_CONTAINERS: Final = 256
 _NUMBERS: Final = ("replicas", "parallelism", "activeDeadlineSeconds", "ttlSecondsAfterFinished")
 
@@ -46,7 +46,7 @@ def container_errors(containers: Sequence[Mapping[str, Any]]) -> list[FieldError
         seen.add(name)
         for field in dict.fromkeys((*container, *given)):  # in the order of Go's fields
             value = given.get(field)
-            # Go's zero value of resources is an empty object, that of the other fields is null.
+            # Go's zero value is an empty object for resources, and null for the other fields.
             if field not in _ALLOWED and (value if field == "resources" else value is not None):
                 errors.append(forbidden(path.child(field), "cannot be set for an Ephemeral Container"))
     return errors

@@ -1,1 +1,1 @@
-"""Pulling images ahead of time: ImagePullJob, ImageListPullJob and NodeImage."""
+"""Pulls images ahead of time: ImagePullJob, ImageListPullJob and NodeImage."""

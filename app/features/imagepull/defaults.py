@@ -13,7 +13,7 @@ from app.kube.jsonvalues import json_copy, objects, part
 
 TIMEOUT_SECONDS: Final = 600
 BACKOFF_LIMIT: Final = 3
-#: Assumed if parallelism is unset; not written to the object.
+#: Default of parallelism. It is not written to the object.
 PARALLELISM: Final = 1
 
 

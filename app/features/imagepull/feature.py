@@ -192,7 +192,7 @@ class KnownNodeAgents:
         self._namespace = namespace
 
     def runs_on(self, node: str) -> bool:
-        """Return whether the NodeImage has a status or a Pod on the node indicates an agent."""
+        """Return whether the node has an agent: its NodeImage has a status, or a Pod on the node indicates one."""
         image = self._node_images.get(node)
         if image is not None and image.status.image_statuses:
             return True
@@ -212,7 +212,7 @@ FEATURE: Final = Feature(
     name="imagepull",
     kinds=(IMAGE_PULL_JOB, IMAGE_LIST_PULL_JOB, NODE_IMAGE),
     controllers=(NODE_IMAGE_CONTROLLER, IMAGE_PULL_JOB_CONTROLLER, IMAGE_LIST_PULL_JOB_CONTROLLER),
-    # Also served while the gates are disabled, so that requests are rejected with that reason. [IMG-2]
+    # Served even while the gates are disabled, so that requests are rejected with that reason. [IMG-2]
     admission=(AdmissionPart(decisions, webhooks=webhooks.WEBHOOKS),),
     provides=(Provides(NodeAgents, node_agents, watched=(WATCHED_NODE_IMAGES, AGENT_PODS)),),
     gates=(DAEMON_GATE, JOB_GATE),

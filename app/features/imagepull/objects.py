@@ -52,7 +52,7 @@ class ImageTag(Struct, frozen=True):
 
 
 class _Many(NamedTuple):
-    """UIDs by tag, and the namespaces, of the jobs of tags with many jobs."""
+    """Jobs of the tags that have many: their UIDs by tag, and their namespaces."""
 
     jobs: Mapping[str, Collection[str]]
     namespaces: Collection[str]
@@ -62,13 +62,13 @@ _NONE: Final = _Many({}, ())
 
 
 class Measured(Struct, frozen=True):
-    """Size in bytes, as stored, and digest of a value."""
+    """Stored size in bytes, and digest, of a value."""
 
     size: int
     digest: str
 
 
-#: A tag with more jobs is searched by a set. Most tags have one or two, for which sets would only take memory.
+#: Jobs of a tag that has more are looked up in a set. Most tags have one or two, for which a set would waste memory.
 _FEW: Final = 16
 
 
@@ -78,16 +78,16 @@ class ImageEntry(Struct, frozen=True, gc=True, dict=True, weakref=True):
     tags: tuple[ImageTag, ...] = ()
     pull_secrets: tuple[SecretReference, ...] = ()
     sandbox_config: dict[str, Any] | None = None
-    #: Replaces ``sandbox_config``, which has up to 32 KiB for each repository of each node.
+    #: Replaces ``sandbox_config``, which may take up to 32 KiB per repository and node.
     sandbox: Measured | None = None
 
     @cached_property
     def by_tag(self) -> Mapping[str, ImageTag]:
-        """Return the tags by name. If names repeat, the first counts."""
+        """Return the tags by name. If names repeat, the first one wins."""
         return {one.tag: one for one in reversed(self.tags)}
 
     def is_wanted(self, tag: ImageTag, uid: str) -> bool:
-        """Return whether a job requested a tag of this repository. Thousands of jobs may share a tag."""
+        """Return whether the job with this UID requested the tag. Thousands of jobs may share a tag."""
         owners = tag.owner_references
         if len(owners) > _FEW:
             return uid in self._many.jobs.get(tag.tag, ())
@@ -133,7 +133,7 @@ class ImageStatus(Struct, frozen=True, gc=True, dict=True, weakref=True):
 
     @cached_property
     def by_tag(self) -> Mapping[str, TagStatus]:
-        """Return the tags by name. If names repeat, the first counts."""
+        """Return the tags by name. If names repeat, the first one wins."""
         return {one.tag: one for one in reversed(self.tags)}
 
 

@@ -1,7 +1,7 @@
 """Copies of pull secrets in the single namespace whose Secrets node agents may read. [IMG-60 … IMG-65]
 
-A copy's annotations name its source and its jobs; the copy is deleted with the last of them. Its name derives from the
-source, so concurrent or restarted controllers create only one copy.
+A copy's annotations name its source and its jobs; the copy is deleted with the last of these jobs. Its name is derived
+from the source, so concurrent or restarted controllers create only one copy.
 
 Only the copies are watched. A source is read by name from time to time, so the manager needs access to Secrets only in
 namespaces whose jobs name pull secrets. [IMG-113]
@@ -117,9 +117,9 @@ READING: Final = PolicyRule(("get",), ("",), ("secrets",), optional="pull-secret
 #: A source is read again after this fraction of the job's age, within these bounds. [IMG-64]
 RECHECK_SHARE: Final = 0.1
 RECHECK_SECONDS: Final = (10.0, 300.0)
-#: Time for which jobs share what was read from a source.
+#: How long jobs share the result of reading a source.
 _SHARED: Final = timedelta(seconds=2)
-#: Interval at which the event about missing Secrets is repeated, before the API server expires it.
+#: Interval at which the event about missing Secrets is repeated; shorter than the TTL of events.
 _TELL_AGAIN: Final = timedelta(minutes=50)
 
 
@@ -163,7 +163,7 @@ class _Known:
     """State remembered for a job."""
 
     verified: dict[ObjectKey, _Verified] = field(default_factory=dict)
-    #: Missing and forbidden Secrets of the last event, and when it must be repeated.
+    #: Missing and forbidden Secrets of the last event, and when to repeat it.
     told: tuple[list[str], list[str]] = ([], [])
     told_until: datetime | None = None
 
@@ -244,7 +244,7 @@ class PullSecrets:
         [IMG-65]"""
         self.forget(job)
         if job.namespace != self._namespace:
-            # The cache may not have recently created copies yet.
+            # The cache may lack recently created copies.
             await self._release(job, set(), {copy_name(ObjectKey(job.namespace, name)) for name in wanted})
 
     async def _claim_one(

@@ -29,10 +29,10 @@ from app.kube.selectors import validate_selector
 
 MAX_IMAGES: Final = 255
 MAX_NODE_IMAGES: Final = 256
-#: Maximum size in bytes of all jobs of a list, which gives each of them its selector: 16,000 nodes named for 50 images.
+#: Maximum total size in bytes of a list's jobs, each with a copy of its selector: 50 images on 16,000 named nodes.
 MAX_LIST_BYTES: Final = 16 * 1024 * 1024
 #: Limits of a job's sandboxConfig (bytes) and pullSecrets. Both are copied to every NodeImage. All namespaces share a
-#: NodeImage, and an API server limits it to 1.5 MB.
+#: NodeImage, which the API server limits to 1.5 MB.
 MAX_SANDBOX_BYTES: Final = 32 * 1024
 MAX_PULL_SECRETS: Final = 64
 _MAX_WARNINGS: Final = 10

@@ -49,7 +49,7 @@ class _Kind:
 
 
 def _versioned(webhook: Webhook) -> Webhook:
-    """Return the webhook under the name it has in OpenKruise, which shows in rejections."""
+    """Return the webhook with its OpenKruise name, which appears in rejections."""
     return replace(webhook, name=webhook.name.replace(".", "-v1beta1.", 1))
 
 

@@ -20,7 +20,7 @@ from app.kube.admission import PolicyRule
 from app.kube.controller import Watch
 
 NAME: Final = "container-launch-priority-controller"
-#: Without this gate no Pod gets a barrier, so the controller is not needed. [PM-151]
+#: Without this gate, no Pod gets a barrier, so the controller is not needed. [PM-151]
 GATE: Final = "PodWebhook"
 
 

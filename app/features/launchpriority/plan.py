@@ -51,7 +51,7 @@ def barrier_env(pod_name: str, priority: int) -> Mapping[str, Any]:
 
 
 def generated_name(generate_name: str, suffix: str) -> str:
-    """Return a name for a Pod that only has ``generateName``. [PM-144]"""
+    """Return a name for a Pod that has only ``generateName``. [PM-144]"""
     return generate_name[:GENERATE_NAME_KEPT] + suffix
 
 

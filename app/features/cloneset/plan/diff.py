@@ -1,4 +1,4 @@
-"""The Pods of a CloneSet compared with its spec: how many to create, delete and update. Pure."""
+"""Compares the Pods of a CloneSet with its spec: how many to create, delete and update. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from app.workloads.settings import Revisions, UpdatePolicy
 #
 #     inputs = Inputs(resolved, pods, revisions, updates, now)
 #     rollout = counted(inputs)
-#     scaling = planned_scaling(inputs, rollout, node_labels)   # plan/scale; first; if that changes nothing:
+#     scaling = planned_scaling(inputs, rollout, node_labels)   # plan/scale; if this changes nothing:
 #     updating = planned_update(inputs, rollout)                # plan/update
 #
 # The controller carries out the plans; `pykruise plan` and `pykruise explain` preview them with the same functions.

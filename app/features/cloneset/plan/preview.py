@@ -1,4 +1,4 @@
-"""Preview of a rollout: what happens to each Pod, and why a Pod is in its state. Pure."""
+"""Preview of a rollout: what happens to each Pod, and why a Pod is in its current state. Pure."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from app.workloads.report import (
 from app.workloads.settings import Revisions
 from app.workloads.steps import Step, StepKind
 
-# Simulates the plan until nothing is left to do, and records in which order Pods are updated, how, and why. After each
+# Simulates the plan until nothing is left to do, and records how, why and in which order Pods are updated. After each
 # step, the affected Pods are assumed to become available, because the next step waits for them. Lifecycle hooks are
 # assumed to complete.
 

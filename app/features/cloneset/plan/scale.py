@@ -37,7 +37,7 @@ class ScalePlan:
     create_current: int = 0
     create_update: int = 0
     remove: tuple[Removal, ...] = ()
-    #: Pods to delete if none can be created, which may free the quota that new ones lack. [CS-100]
+    #: Pods to delete if none can be created: this may free the quota that new Pods need. [CS-100]
     otherwise: tuple[Removal, ...] = ()
     #: Number of Pods that may be created, if fewer than are missing. [CS-99]
     limited_to: int | None = None
@@ -133,8 +133,8 @@ def _deletions_to_cancel(rollout: RolloutState, back: Sequence[PodFacts], wanted
 
 
 def _victims(rollout: RolloutState, order: DeletionOrder) -> list[PodFacts]:
-    """Choose the Pods to delete: the difference determines how many per revision, the deletion order which ones.
-    [CS-104]"""
+    """Choose the Pods to delete. The difference determines how many per revision; the deletion order determines which
+    ones. [CS-104]"""
     difference = rollout.to_scale
     old = [pod for pod in rollout.pods if not rollout.is_new(pod)]
     new = [pod for pod in rollout.pods if rollout.is_new(pod)]

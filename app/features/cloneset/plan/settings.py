@@ -44,7 +44,7 @@ class Gates(EngineGates):
 
     partition_rollback: bool = False
     preparing_update_as_update: bool = False
-    #: With maxSurge, update in place and delete the surge Pods again; OpenKruise recreates Pods instead, one for each
+    #: With maxSurge, update Pods in place and then delete the surge Pods. OpenKruise instead recreates one Pod for each
     #: surge Pod.
     in_place_surge: bool = False
 
@@ -163,7 +163,7 @@ def settings_of(cloneset: CloneSet, gates: Gates, *, exclude_preparing_delete: b
     )
 
 
-# Limits of a CloneSet as absolute numbers [CS-84 … CS-86]. All percentages may have decimals, and are scaled with exact
+# Limits of a CloneSet as absolute numbers [CS-84 … CS-86]. Percentages may have decimals and are scaled with exact
 # arithmetic.
 
 #: Value of an unset scaleStrategy.maxUnavailable: no limit. [CS-86]

@@ -42,7 +42,7 @@ def base_status(
 ) -> dict[str, Any]:
     """Return the status without its conditions. ``replicas`` is the desired number of Pods, ``partition`` the number
     that stay at the old revision."""
-    # Readiness does not matter; with no Pods the update is complete at once. [CS-145]
+    # Readiness does not matter. Without Pods, the update is complete at once. [CS-145]
     done = numbers.updated == numbers.replicas == replicas
     return {
         "observedGeneration": generation,

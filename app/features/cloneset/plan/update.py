@@ -104,8 +104,8 @@ def chosen_pods(rollout: RolloutState, order: UpdateOrder) -> list[PodFacts]:
             break
         if pod.available_after < now:
             if unavailable >= difference.update_max:
-                # Updating a broken Pod later in the order does not reduce availability, and may be what makes it
-                # recover.
+                # A broken Pod later in the order is still updated: this does not reduce availability, and may make the
+                # Pod recover.
                 continue
             unavailable += 1
         chosen.append(pod)

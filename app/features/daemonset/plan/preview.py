@@ -13,7 +13,7 @@ from app.kube.objects import Pod
 from app.pods.node_fit import Eligibility
 from app.workloads.report import Action, Preview, PreviewStep
 
-# After each step, the affected Pods are assumed to become available, and hooks to complete.
+# After each step, the affected Pods are assumed to become available. Hooks are assumed to complete.
 
 #: Returns why a Pod cannot be updated in place, or None.
 Obstacle = Callable[[DaemonPod], str | None]

@@ -220,7 +220,7 @@ def _keep(node: NodePods, observed: Observed, settings: Settings, held: Mapping[
     if not settings.surges:
         plan.delete += running[1:]  # [DS-26]
     elif not running and not waiting and node.eligibility.should_run:
-        # A Pod of the current template that waits for its hook still fills the node. [DS-47]
+        # A Pod of the current template that waits for its hook still occupies the node. [DS-47]
         if not any(observed.is_new(pod) and not pod.ended for pod in node.live):
             plan.create.append(node.name)
     elif len(running) > 1:
@@ -228,8 +228,8 @@ def _keep(node: NodePods, observed: Observed, settings: Settings, held: Mapping[
 
 
 def _end_surge(running: Sequence[DaemonPod], observed: Observed, plan: ScalePlan) -> None:
-    """Keep the oldest Pod of each template, and the old one only until the new one is available. An available old Pod
-    is preferred to an unavailable one, because it may be the only one in service. [DS-27]"""
+    """Keep the oldest Pod of the new template, and one old Pod until the new one is available. Prefer an available old
+    Pod, which may be the only one in service. [DS-27]"""
     new = next((pod for pod in running if observed.is_new(pod)), None)
     olds = [pod for pod in running if not observed.is_new(pod)]
     old = next(filter(observed.available, olds), olds[0] if olds else None)

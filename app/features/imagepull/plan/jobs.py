@@ -44,7 +44,7 @@ class NodeState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Nodes of a job by state, sorted by name. ``not_synced`` may instead be in the order in which nodes must pull."""
+    """Nodes of a job by state, sorted by name. ``not_synced`` may instead be in pull order."""
 
     not_synced: Sequence[str] = ()
     active: tuple[str, ...] = ()
@@ -205,7 +205,7 @@ def parallelism(job: ImagePullJob) -> int:
 
 
 def seconds_kept(job: ImagePullJob | ImageListPullJob, now: datetime) -> float | None:
-    """Return the seconds a completed job is kept, or None if it is kept forever. [IMG-47, IMG-71]"""
+    """Return the seconds until a completed job expires, or None if it never does. [IMG-47, IMG-71]"""
     ttl = job.spec.completion_policy.ttl_seconds_after_finished
     ended = parsed_rfc3339(job.status.completion_time) if job.status is not None else None
     return ttl - (now - ended).total_seconds() if ttl is not None and ended is not None else None

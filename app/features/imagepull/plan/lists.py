@@ -147,7 +147,7 @@ def is_up_to_date(child: ImagePullJob, template: Mapping[str, Any]) -> bool:
     """Return whether the job's spec matches the list's, regardless of defaults that admission has set. [IMG-73]"""
     spec = {key: value for key, value in child.spec.to_dict().items() if key != "image"}
     for key in ("selector", "podSelector"):
-        # They can hold thousands of names, and have no defaults.
+        # These fields can hold thousands of names, and have no defaults.
         if spec.get(key) == template.get(key):
             spec.pop(key, None)
             template = {name: value for name, value in template.items() if name != key}

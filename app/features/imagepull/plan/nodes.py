@@ -59,7 +59,7 @@ class NodeRule:
         return sorted(one.metadata.name for one in there if self.may_match(one))
 
     def may_match(self, node: Named) -> bool:
-        """Return whether the node is selected, or may be selected by its Pods."""
+        """Return whether the node is selected, or may be selected because of its Pods."""
         if self.pods is not None:
             return True
         if self.names is not None:
@@ -85,14 +85,14 @@ def is_scheduled(pod: Pod) -> bool:
 NOT_RESPONDED: Final = "node has not responded for a long time"
 DEADLINE_EXCEEDED: Final = "pulling exceeds the activeDeadlineSeconds"
 RESPONSE_SECONDS: Final = 600.0
-#: Grace period for a NodeImage that is created late.
+#: Seconds a job waits for an overdue NodeImage.
 LATE_SECONDS: Final = 60.0
 _NO_STATUS: Final = ImageStatus()
 Json = dict[str, Any]
 
 
 def creation_wait(node: Node, delay: float, now: datetime) -> float | None:
-    """Return the seconds until the node gets its NodeImage, or None if it is not ready. [IMG-30]"""
+    """Return the seconds until the node gets its NodeImage, or None if the node is not ready. [IMG-30]"""
     left = _until_due(node, delay, now)
     return max(0.0, left) if left is not None else None
 
@@ -107,7 +107,7 @@ def awaited(node: Node, delay: float, started: datetime, now: datetime) -> float
 
 
 def _until_due(node: Node, delay: float, now: datetime) -> float | None:
-    """Return the seconds until the node should have its NodeImage (negative if overdue), or None if it is not ready."""
+    """Return the seconds until the node should have its NodeImage (negative if overdue); None if it is not ready."""
     for condition in node.status.conditions:
         if condition.type == "Ready" and condition.status == "True":
             since = condition.last_transition_time

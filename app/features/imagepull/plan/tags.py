@@ -1,4 +1,4 @@
-"""Adding tags to and removing them from a NodeImage, and the space each namespace may use in it. Pure."""
+"""Adds tags to a NodeImage, removes them, and limits the space that each namespace may use in it. Pure."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def _most_patient(one: Json, other: Json) -> Json:
 
 
 def drop_job(node_image: Json, uid: str, keep: FamiliarImage | None) -> None:
-    """Remove the job from all tags except ``keep``, and tags that no other job uses. [IMG-106]"""
+    """Remove the job from all tags except ``keep``, and drop tags that no other job uses. [IMG-106]"""
     _filter_tags(
         node_image,
         lambda image, tag: (

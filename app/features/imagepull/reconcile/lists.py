@@ -33,11 +33,11 @@ LISTS: Final = IMAGE_LIST_PULL_JOB.resource()
 
 @dataclass(slots=True)
 class _State:
-    """What is derived from one generation of a list. Deriving it is slow if the spec is large, and every change of a
-    job triggers a reconcile."""
+    """Values derived from one generation of a list. They are cached because deriving them from a large spec is slow,
+    and every job change triggers a reconcile."""
 
     generation: tuple[str, int]
-    #: What is wrong with the spec.
+    #: The error in the spec.
     invalid: str
     hash: str = ""
     #: By UID: the generation of a job, and whether it is up to date.
@@ -99,8 +99,8 @@ class ImageListPullJobReconciler:
         return None
 
     def _children(self, job: ImageListPullJob, state: _State) -> plan.Children:
-        """Compare the jobs of the list with it: by their hash, and jobs with another hash by their spec. Jobs that have
-        not changed are not compared again. [IMG-73]"""
+        """Compare the list with its jobs: by hash, or by spec if the hash differs. Unchanged jobs are not compared
+        again. [IMG-73]"""
         present = self._jobs.by_index(BY_LIST, plan.owner_of(job).index_key)
         known, state.matches = state.matches, {}
         template: plan.Json | None = None

@@ -209,7 +209,7 @@ class NodeImageReconciler:
 
 
 def _json(node_image: NodeImage) -> dict[str, Any]:
-    """Return the fields that the plan reads as JSON."""
+    """Return, as JSON, the fields that the plan reads."""
     found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(node_image))
     found.setdefault("spec", {}).setdefault("images", {})
     return found
