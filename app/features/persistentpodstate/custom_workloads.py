@@ -1,4 +1,4 @@
-"""Workloads of kinds on the operator's list. They are not watched but polled. [PPS-44]"""
+"""Workloads of kinds on the operator's list. They are polled, not watched. [PPS-44]"""
 
 from __future__ import annotations
 

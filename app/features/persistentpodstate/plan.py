@@ -136,7 +136,7 @@ _ordinal = re.compile(r"-([0-9]{1,18})\Z", re.ASCII).search
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """The states to record by Pod name, and the nodes of ready Pods that are not in the cache."""
+    """The states to record, by Pod name, and nodes of ready Pods that are missing from the cache."""
 
     states: Mapping[str, Record]
     unknown_nodes: Collection[str] = ()
@@ -417,5 +417,5 @@ def restored_annotations(
 
 
 def parse_kinds(text: str | None) -> Mapping[GroupKind, ListedKind]:
-    """Parse the list in the ConfigMap. Empty without ``text``. Raises WhitelistError."""
+    """Parse the list in the ConfigMap. Return an empty map if ``text`` is None. Raises WhitelistError."""
     return listed_kinds(text, names.PPS_CUSTOM_WORKLOAD_WHITELIST_KEY)

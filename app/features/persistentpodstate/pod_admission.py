@@ -35,7 +35,7 @@ def _nodes(state: PersistentPodState) -> Iterable[str]:
 
 
 STATES: Final = Watched.kind(PERSISTENT_POD_STATE, PersistentPodState, **{BY_TARGET: _targets})
-#: The same, with an index that only the controller needs.
+#: STATES with an additional index that only the controller needs.
 STATES_BY_NODE: Final = STATES.indexed(**{BY_RECORDED_NODE: _nodes})
 
 

@@ -45,8 +45,8 @@ AGAIN: Final = 5.0
 LIST_AGAIN: Final = 10.0
 #: Maximum number of label sets for which one reconcile searches for a matching node.
 MAX_SEARCHES: Final = 100
-#: Maximum number of deleted Pods of one object that are kept until they are recorded. A status may be too large to be
-#: written ever again.
+#: Maximum number of deleted Pods of one object that are kept until they are recorded. They would accumulate if the
+#: status is too large to be written.
 MAX_GONE: Final = 1_000
 _PLACE_LOST: Final = "PlaceLost"
 #: Key under which custom kinds are polled.
@@ -98,7 +98,7 @@ class PersistentPodStateReconciler:
         self._gone: dict[ObjectKey, dict[str, Pod]] = {}
         #: Last written status.
         self._written: dict[ObjectKey, KnownStatus] = {}
-        #: The last text recorded per key, by reason, kind and Pod, to avoid repeating events.
+        #: The last event message per key, by reason, kind and Pod. Events with the same message are not repeated.
         self._last_events: dict[ObjectKey, dict[tuple[str, str, str], str]] = {}
 
     def of_state(self, change: Change[PersistentPodState]) -> Iterable[ObjectKey]:

@@ -46,7 +46,7 @@ async def judge(live: LiveObjects, own_namespace: str, given: Submitted) -> Judg
         try:
             custom = await _listed(live, own_namespace)
         except WhitelistError as error:
-            # Does not affect built-in targets. [PPS-8]
+            # The list does not affect built-in targets. [PPS-8]
             return Denied(str(internal(TARGET, str(error))), code=500)
     v1alpha1 = given.version.name == names.V1ALPHA1
     others = await live.list(STATES, given.review.namespace)

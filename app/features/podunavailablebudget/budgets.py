@@ -27,7 +27,7 @@ from app.kube.store import Store
 from app.pods.disruption_budget import ALLOWED, Disruption, Verdict
 
 # Pods as they were when this process granted their disruption. [PUB-56] A budget's status records only the time. A
-# controller in this process updates the Pod at once, and the Pod may be available again before the budget is
+# controller in this process updates the Pod immediately, and the Pod may be available again before the budget is
 # reconciled, so its former state is known only here.
 
 #: Maximum number of budgets whose grants are kept. Grants of any other budget count until they time out in the status.
@@ -161,7 +161,7 @@ class Budgets:
     async def _ask(
         self, pod: Pod, operation: ProtectedOperation, name: str, *, dry_run: bool
     ) -> tuple[Judgement, bool]:
-        """Return the judgement, and whether the budget exists."""
+        """Return the judgment, and whether the budget exists."""
         key = ObjectKey(pod.metadata.namespace, name)
         deadline = self._clock.monotonic() + self._waits
 

@@ -33,8 +33,8 @@ class LiveOwners:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._kinds = KindMapper(client)
-        #: Cached controllers of owners. Not keyed by UID alone: the creator of a Pod can write any UID into its owner
-        #: references.
+        #: Cached controllers of owners. They are not keyed by UID alone: the creator of a Pod can write any UID into
+        #: its owner references.
         self._known: OrderedDict[tuple[str, OwnerReference], tuple[float, OwnerReference | None]] = OrderedDict()
 
     async def above(self, controller: OwnerReference, namespace: str) -> Sequence[Workload]:

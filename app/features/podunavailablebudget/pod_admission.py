@@ -64,7 +64,7 @@ def update_operation(old: Mapping[str, Any], new: Mapping[str, Any]) -> Protecte
     """Return the operation that the update counts as, or None if nothing relevant changes. [PUB-62, PUB-66]"""
     marked = not unavailable_labels(_labels(old)) and bool(unavailable_labels(_labels(new)))
     before, after = as_object(old.get("spec")), as_object(new.get("spec"))
-    # The API server prints both, so no value becomes another that Python considers equal, such as 1 and true.
+    # The API server serializes both, so a value cannot change from 1 to true, which Python considers equal.
     if before == after:
         return ProtectedOperation.UPDATE if marked else None
     if marked or not _only_resized(old, new, before, after):

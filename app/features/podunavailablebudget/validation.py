@@ -16,8 +16,8 @@ from app.kube.patches import same
 from app.kube.selectors import Operator, Requirement, Selector, go_label_selector, validate_selector
 
 # Whether the selectors of two budgets can match the same Pod: loosely, as OpenKruise checks it, and strictly.
-# LabelSelectors are valid JSON. A selector may have a hundred thousand values and be compared with a thousand others:
-# it is compiled once, and comparing two costs no more than the smaller one.
+# LabelSelectors are valid JSON. A selector may have a hundred thousand values and be compared with a thousand others.
+# Therefore it is compiled once, and the cost of a comparison depends on the smaller selector only.
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +241,7 @@ def _conflicts(spec: Mapping[str, Any], others: Iterable[Other]) -> Iterator[Fie
         if target is not None and other_target is not None and _workload(target) == _workload(other_target):
             yield invalid(SPEC.child("targetRef"), go_target(target), f"pub.spec.targetRef {way_out}")
         elif loosely_overlap(own, theirs):
-            # All errors share the text of the selector, which may have a megabyte.
+            # All errors share the text of the selector, which may be a megabyte long.
             shown = shown or go_label_selector(own.selector)
             yield invalid(SPEC.child("selector"), shown, f"pub.spec.selector {way_out}")
 

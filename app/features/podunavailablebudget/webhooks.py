@@ -119,7 +119,7 @@ class BudgetLookups:
         if watched is None or self._client is None:
             return None
         try:
-            # Only the labels are decoded: a budget may be compared with twenty templates of a megabyte.
+            # Only the labels are decoded: a budget may be compared with twenty templates of a megabyte each.
             workload = await self._client.get(
                 watched.resource, str(target.get("name") or ""), namespace, decode=decode_workload
             )

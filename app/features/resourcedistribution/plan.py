@@ -65,7 +65,7 @@ class TargetRule:
 
     def namespaces(self, existing: Mapping[str, Mapping[str, str]]) -> list[str]:
         """Return the names of the targets. ``existing`` maps every namespace to its labels. Included namespaces that do
-        not exist are targets too, unless all namespaces are. [RD-20, RD-22]"""
+        not exist are also targets, unless all namespaces are selected. [RD-20, RD-22]"""
         found = {name for name, labels in existing.items() if self.matches(name, labels)}
         return sorted(found if self.all_namespaces else found | (self.included - self.excluded))
 

@@ -305,7 +305,7 @@ class ResourceDistributionReconciler:
             if not patch:
                 state.verified[namespace] = (metadata["uid"], metadata["resourceVersion"])
                 return None
-            # With UID and resourceVersion, so that a concurrent write causes a conflict and is read first.
+            # UID and resourceVersion make the patch conflict after a concurrent write, so that the copy is read again.
             known = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
             patch["metadata"] = {**patch.get("metadata", {}), **known}
             written = await self._client.patch(

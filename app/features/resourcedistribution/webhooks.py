@@ -81,7 +81,7 @@ async def dry_run_error(client: Client, namespace: str, resource: Mapping[str, A
 
 
 async def structural_error(resource: Mapping[str, Any]) -> FieldError | None:
-    """Return the first error in names, keys or types, as the API server reports it. For standalone mode."""
+    """Return the first error in names, keys or types, as the API server reports it. Used in standalone mode."""
     metadata = resource.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
     kind = resource.get("kind")

@@ -308,8 +308,8 @@ def undo(stored: Stored, content: Mapping[str, Any]) -> Sequence[Mapping[str, An
 
 
 async def restart(client: Client, stored: Stored) -> str:
-    """Make the owners of the Pods that the set matches or missed replace them, each according to its own update
-    strategy. New Pods are injected with the current SidecarSet."""
+    """Make the owners of matched and missed Pods replace them, each according to its own update strategy. New Pods are
+    injected with the current SidecarSet."""
     found = await situation(client, stored)
     owners: Counter[tuple[str, str, str]] = Counter()
     for pod in [one.pod for one in found.pod_counts.all() if one.facts.matched] + missed(found):

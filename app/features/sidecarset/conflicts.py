@@ -49,7 +49,7 @@ def warnings(sidecar_set: SidecarSet) -> tuple[str, ...]:
 
 
 def stricter_errors(sidecar_set: SidecarSet, older: SidecarSet | None) -> list[FieldError]:
-    """Return every error found by these checks in the (defaulted) set that ``older`` did not have."""
+    """Return the errors that these checks find in the (defaulted) set, except those that ``older`` already had."""
     known = set(map(str, _all(older))) if older is not None else set()
     return [error for error in _all(sidecar_set) if str(error) not in known]
 
@@ -59,7 +59,7 @@ def _all(sidecar_set: SidecarSet) -> Iterator[FieldError]:
     if spec.update_strategy.type not in UPDATE_TYPES:
         yield not_supported(SPEC.child("updateStrategy", "type"), spec.update_strategy.type, UPDATE_TYPES)
     for message in is_label_value(spec.custom_version):
-        # It becomes a label of the revision, and of the set in v1alpha1. [SS-A]
+        # The version becomes a label of the revision, and of the set in v1alpha1. [SS-A]
         yield invalid(SPEC.child("customVersion"), spec.custom_version, message)
     for index, container in enumerate(spec.init_containers or ()):
         at = SPEC.child("initContainers").index(index)

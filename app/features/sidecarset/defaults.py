@@ -68,7 +68,7 @@ def _default_sidecar(container: dict[str, Any], position: str) -> None:
         # An empty pattern also means the default, and is replaced before the hashes are computed. [SS-23]
         _default(policy, "targetContainersNameRegex", MATCH_ALL_NAMES)
     for transfer in objects(container.get("transferEnv")):
-        # Without fieldRef it names no source, so there is nothing to default. [SS-9]
+        # Without fieldRef, the entry names no source, so there is nothing to default. [SS-9]
         default_field_ref(object_at(transfer.get("sourceContainerNameFrom"), "fieldRef"))
 
 

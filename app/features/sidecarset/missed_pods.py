@@ -183,7 +183,7 @@ class Repair:
         self._concerned: set[str] = set()
 
     def keys_for_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
-        """Return the workload of a Pod if any of its Pods lacks sidecars."""
+        """Return the Pod's workload if any Pod of that workload lacks sidecars."""
         metadata = change.object.metadata
         owner = metadata.controller
         if owner is None:

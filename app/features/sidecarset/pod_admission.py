@@ -75,7 +75,8 @@ class NewerSets:
 
     def __init__(self, client: Client, shows: Callable[[str, str, int], bool]) -> None:
         """``shows(name, uid, generation)`` returns whether the index contains this generation of the SidecarSet."""
-        # Not subject to the callers' budgets: the interval limits the requests, and a Pod waits for the result.
+        # These requests are not subject to the callers' budgets: the interval limits them, and a Pod waits for the
+        # result.
         self._client = client.named("admission")
         self._shows = shows
         self._listed: Coalesced[None, Mapping[str, ObjectMeta]] = Coalesced(
@@ -141,7 +142,7 @@ class InjectionLookups:
     async def live_namespace_labels(self, namespace: str) -> Mapping[str, str] | None:
         """Read the labels of a namespace; None if it does not exist. [SS-35]
 
-        Without a cluster, return its name label, which every namespace has.
+        Without a cluster, return only the name label, which every namespace has.
         """
         if self._client is None:
             return {names.NAMESPACE_NAME: namespace}
@@ -189,7 +190,7 @@ class SidecarSetStep:
         self._prepared_revisions: dict[str, tuple[tuple[str, str], PreparedContent]] = {}
 
     def __call__(self, draft: PodDraft, review: Review) -> StepOutcome:
-        """Inject the sets that apply: at once from caches, or asynchronously if the caches lack something."""
+        """Inject the sets that apply: synchronously from caches, or asynchronously if the caches lack something."""
         if self._index.behind(self._clock.monotonic(), stranger=bool(STRANGER.get())):
             return self._asking(draft, review)
         candidates = self._index.candidates(draft.namespace, draft.labels)
@@ -233,7 +234,7 @@ class SidecarSetStep:
 
     def _recorded(self, sets: Sequence[PreparedSet]) -> Mapping[str, ControllerRevision | None]:
         """Resolve recorded revisions even if the current spec is injected in the end, so that a missing one is reported
-        at once. [SS-68]"""
+        immediately. [SS-68]"""
         return {
             s.name: recorded_revision(s.name, s.revision, self._lookups.revisions(s.name))
             for s in sets

@@ -113,7 +113,7 @@ class _State:
     recount_at: float = 0.0
     #: The last status we wrote, which may not be in the cache yet.
     written: KnownStatus | None = None
-    #: The generation of the set that was checked last, with what could not be parsed, and whether it is malformed.
+    #: The last checked generation of the set with its parse error, and whether that generation is malformed.
     checked: str = ""
     malformed: bool = False
     #: Whether all Pods are being evaluated now.
@@ -260,10 +260,10 @@ class SidecarSetReconciler:
         def neighbor(name: str) -> Neighbor | None:
             other = self._states.get(name)
             if other is None:
-                # It has not been reconciled yet, for example under a new leader.
+                # The other set has not been reconciled yet, for example after a change of leader.
                 return UNKNOWN if self._caches.sets.get(name) is not None else None
             if other.view is None:
-                return None  # it is malformed
+                return None  # the other set is malformed
             return Neighbor(other.view.strategy, other.pod_counts, not other.counting)
 
         one = SetReconcile(
@@ -272,7 +272,7 @@ class SidecarSetReconciler:
         return await self._roller.carry_out(one)
 
     def _observe(self, pod: Pod) -> None:
-        """Pass a Pod as changed by our write to all its sets at once. [SS-90]"""
+        """Evaluate a Pod that we have just written for all its sets, without waiting for the cache. [SS-90]"""
         key = key_of(pod)
         self._written[key] = _Written(pod, self._clock.monotonic())
         for name in injected_sets(pod.metadata.annotations):
@@ -366,6 +366,6 @@ def _view(owner: SidecarSet) -> SetView:
     try:
         return set_view(owner)
     except SelectorError as error:
-        # Written without admission. It matches nothing, as on injection of new Pods.
+        # The set was written without admission. It matches no Pods here, as in injection.
         logger.warning("SidecarSet %s matches no Pods because its selector is invalid: %s", owner.name, error)
         return SetView(owner.name, "", EVERYTHING, None, frozenset())

@@ -151,7 +151,7 @@ def _named_revision(sidecar_set: SidecarSet) -> tuple[str, str]:
 
 
 def revision_errors(sidecar_set: SidecarSet, revision: InjectRevision, facts: Facts) -> Iterator[FieldError]:
-    """One of the names must be set and refer to an existing revision. [SS-26]"""
+    """Require that one of the names is set and refers to an existing revision. [SS-26]"""
     path = Path("revision")
     if not (revision.revision_name or revision.custom_version):
         shown = GoLiteral(
@@ -193,7 +193,7 @@ def update_strategy_errors(strategy: UpdateStrategy, path: Path) -> Iterator[Fie
 
 
 def _count_errors(value: int | str | None, path: Path) -> list[FieldError]:
-    """Require a number or a percentage, not below 0."""
+    """Require a non-negative number or percentage."""
     if isinstance(value, str):
         return [invalid(path, go_int_or_string(value), message) for message in is_percent(value)]
     return [invalid(path, value, "must be greater than or equal to 0")] if value is not None and value < 0 else []
@@ -226,7 +226,7 @@ def _policy_word_errors(container: SidecarContainer, path: Path) -> Iterator[Fie
 
 
 def transfer_errors(entries: Iterable[TransferEnvVar], path: Path) -> Iterator[FieldError]:
-    """The name of the source container must come from a label or an annotation. ``path`` is the container's. [SS-22]"""
+    """Require source container names to come from labels or annotations. ``path`` is that of the container. [SS-22]"""
     for index, entry in enumerate(entries):
         source = entry.source_container_name_from
         if source is not None and source.field_ref is not None:
@@ -247,7 +247,7 @@ def _resources_errors(container: SidecarContainer, index: int) -> Iterator[Field
 
 
 def patch_errors(patches: Iterable[PatchPodMetadata], path: Path) -> Iterator[FieldError]:
-    """Each entry must have annotations, and no key may appear in two entries. [SS-27]"""
+    """Require annotations in each entry, and reject keys that appear in two entries. [SS-27]"""
     seen: set[str] = set()
     for index, patch in enumerate(patches):
         annotations = patch.annotations or {}

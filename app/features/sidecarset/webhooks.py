@@ -266,7 +266,7 @@ class SidecarSetLookups:
         return await read_revisions(self._client, self._namespace, set_name)
 
     async def whitelist(self) -> str | None:
-        """Read the whitelist at each use, as OpenKruise does: a change to the ConfigMap takes effect at once."""
+        """Read the whitelist at each use, as OpenKruise does: a change to the ConfigMap takes effect immediately."""
         return await self._live.configured(names.PATCH_POD_METADATA_WHITELIST_KEY, self._namespace)
 
     async def template_errors(self, template: Mapping[str, Any]) -> Sequence[str] | None:

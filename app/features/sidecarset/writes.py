@@ -1,6 +1,6 @@
 """Carries out the rollout of a SidecarSet: writes the planned Pods, each on its own.
 
-The result of each write is counted at once, so that the next decision does not wait for the cache. A failure delays
+The result of each write is counted immediately, so that the next decision does not wait for the cache. A failure delays
 only that Pod.
 """
 
@@ -114,7 +114,7 @@ class Roller:
         if not one.view.strategy.paused:
             self._record_blocked(one)
             more |= await self._update(one)
-            # After the updates, so that the condition of a Pod just updated is written at once.
+            # Conditions follow updates, so that the condition of a Pod just updated is written immediately.
             more |= await self._each(one, one.pod_counts.condition_due, self._write_condition)
         if more:
             return REQUEUE_DELAY
@@ -126,7 +126,8 @@ class Roller:
         return 0.0 if until is None else max(REQUEUE_DELAY, until - self._clock.monotonic())
 
     def _release(self, progress: Progress) -> None:
-        """Forget back-offs that ended at least their own length ago. Until then, another failure doubles them."""
+        """Forget back-offs that have been over for at least as long as they lasted. Until then, another failure doubles
+        them."""
         now = self._clock.monotonic()
         for uid, hold in list(progress.held.items()):
             if now >= hold.until + hold.delay:
@@ -145,7 +146,7 @@ class Roller:
         return len(pods) > MAX_AT_A_TIME
 
     async def _end_hot_upgrades(self, one: SetReconcile) -> bool:
-        """End hot upgrades. A ready Pod is briefly not ready, which its other sets must allow. [SS-81, SS-131]"""
+        """End hot upgrades. This briefly makes a ready Pod unready, which its other sets must allow. [SS-81, SS-131]"""
         beside = Neighbors(one.view.name, one.neighbor, one.writing)
         due = next_to_idle(one.view.strategy, one.pod_counts, self._holds(one.progress), beside)
         one.progress.waits |= beside.waited
@@ -184,7 +185,7 @@ class Roller:
         try:
             await work(one, pod)
         except (NotFound, Conflict):
-            # It was deleted, or written by another client; the cache will reflect that.
+            # The Pod was deleted, or written by another client. The cache will reflect that.
             progress.held[uid] = _Hold(self._clock.monotonic() + FIRST_HOLD, FIRST_HOLD, "")
         except CannotUpdateError as error:
             self._put_off(one, pod, str(error))

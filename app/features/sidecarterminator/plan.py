@@ -40,7 +40,7 @@ class JobPod(Struct, frozen=True):
 decode_job_pod: Final = decoder(JobPod)
 
 
-# When and how to stop the sidecars of a job's Pod. On an ordinary node, the node agent stops them on behalf of a
+# When and how to stop the sidecars of a job's Pod. On an ordinary node, the node agent stops them as requested by a
 # ContainerRecreateRequest. A virtual node has no agent, so their image is replaced with one that exits. Sidecars whose
 # exit code must not count are stopped last, after the Pod's phase is set. [SS-111 … SS-115]
 

@@ -147,7 +147,7 @@ class StatefulSetReconciler(WorkloadReconciler[StatefulSet, StatefulSetState, Re
                 pod, snapshot.revisions.update, snapshot.revisions.ordered, snapshot.resolved.settings
             ),
             claims=states,
-            # Where a Pod cannot be created, none is taken down. [AS-55]
+            # If a Pod cannot be created, no other Pod is taken down. [AS-55]
             begin=not (plan.blocked or scaling.error or snapshot.state.creation_backoff.refused),
             held_by=plan.held_by,
         )

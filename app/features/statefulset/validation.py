@@ -67,7 +67,7 @@ _FORBIDDEN: Final = (
 class Facts:
     """Facts that validation depends on. ``resize`` and ``vertical_scaling`` are the gates StatefulSetAutoResizePVCGate
     and InPlaceWorkloadVerticalScaling. ``expandable`` maps the name of a storage class ("" for the default class) to
-    whether it allows volume expansion, or to None if it does not exist. Empty without a cluster."""
+    whether it allows volume expansion, or to None if it does not exist; it is empty without a cluster."""
 
     resize: bool = False
     vertical_scaling: bool = False

@@ -59,8 +59,8 @@ class Lookups(TemplateLookups):
         self.claims = ClaimGates(enabled("StatefulSetAutoDeletePVC"), enabled("StatefulSetAutoResizePVCGate"))
 
     async def expandable(self) -> Mapping[str, bool | None]:
-        """Return whether each storage class allows volume expansion, by name ("" for the default class). Empty without
-        a client."""
+        """Return whether each storage class allows volume expansion, by name ("" for the default class). The map is
+        empty without a client."""
         if self.client is None:
             return {}
         return expandable((await self.client.list(STORAGE_CLASSES, decode=decode_storage_class)).items)

@@ -49,7 +49,7 @@ from app.workloads.steps import Step
 from app.workloads.updater import Updater
 from app.workloads.writer import Wording, Writer
 
-#: Of the claims that Pods wait for, the first get an event, at most this many at a time.
+#: Maximum number of awaited claims that are reported in events at a time.
 MAX_NAMED_CLAIMS: Final = 5
 
 
@@ -70,8 +70,8 @@ class NamedClaimsWriter(Writer):
             return await super().delete_pod(workload, pod)
 
     async def create_claims(self, workload: KubeObject, pod: NewPod) -> None:
-        """Create the claims of a new Pod, trying all of them. Like OpenKruise, a failure is also recorded as that of
-        the Pod. Raises any API error. [AS-67]"""
+        """Create the claims of a new Pod, trying all of them. Like OpenKruise, also records a failure to create the
+        Pod. Raises any API error. [AS-67]"""
         failures = []
         for claim in pod.claims:
             try:

@@ -167,7 +167,7 @@ class UnitedDeploymentReconciler:
         if found is None:
             return None
         if state.generation != united.metadata.generation:
-            # Reading a large spec is slow, and every change of a Pod triggers a reconcile.
+            # Reading a large spec is slow, and every Pod change triggers a reconcile.
             state.generation, state.read = united.metadata.generation, _read(united)
         if isinstance(state.read, str):
             self._writer.event(united, "Warning", INVALID_SPEC, state.read)

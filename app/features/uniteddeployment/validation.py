@@ -58,8 +58,8 @@ LONGEST_NAME: Final = 52
 LONGEST_LABELED_NAME: Final = LONGEST_NAME - 6
 #: Maximum number of subsets. Each reconcile builds all of their workloads.
 MAX_SUBSETS: Final = 1_000
-#: Maximum number of patches to validate, and of bytes of the Pod template that they are merged with. The controller
-#: reports errors in the rest.
+#: Maximum number of patches to validate, and maximum total bytes of the Pod template over all merges. The controller
+#: reports errors in the remaining patches.
 MOST_PATCHES: Final = 64
 MOST_PATCHED_BYTES: Final = 1024 * 1024
 #: Maximum number of unknown fields to warn about.
@@ -217,7 +217,7 @@ def _selector_errors(selector: Mapping[str, Any]) -> list[FieldError]:
 
 
 def _without_empty(selector: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the selector without empty lists in its expressions, as Go keeps it."""
+    """Return the selector without empty lists in its expressions, as Go marshals it."""
     expressions = [
         {key: value for key, value in one.items() if value != []}
         for one in selector.get("matchExpressions") or ()

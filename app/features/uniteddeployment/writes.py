@@ -247,7 +247,7 @@ def _operations(workload: SubsetWorkload, wanted: Built) -> list[dict[str, Any]]
 BELIEF_SECONDS: Final = 10.0
 #: Seconds within which a workload whose creation got no response reaches the cache, if it was created.
 DOUBT_SECONDS: Final = 3.0
-#: Delay added to timers, so that their time has passed when they fire.
+#: Delay added to timers, so that the deadline has passed when they fire.
 TIMER_TOLERANCE: Final = 0.001
 
 

@@ -96,7 +96,7 @@ class Placer:
             for spread in here.by_target.get((*group_kind, current.name), ()):
                 if spread.selector is None or spread.selector.matches(labels):
                     return spread
-            # Look further up only if a target may own this workload.
+            # Look up further owners only if a target may own this workload.
             if not here.kinds - KNOWN_OWNERS and not (group_kind == _REPLICA_SET and _DEPLOYMENT in here.kinds):
                 return None
             current = await self._targets.above(current, namespace)

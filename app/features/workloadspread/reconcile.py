@@ -138,7 +138,7 @@ class PodReader:
         self._sizes[uid] = version, size
         if size > largest:
             return None
-        # Dropping other Pods instead would make every read a miss, because the Pods are read in turn, again and again.
+        # Dropping other Pods instead would make every read a miss, because the Pods are read cyclically.
         if self.kept_bytes + size <= KEPT_BYTES:
             self._kept[uid] = content
             self.kept_bytes += size
@@ -323,8 +323,7 @@ class WorkloadSpreadReconciler:
         self, spread: PreparedSpread, homeless: Sequence[tuple[Pod, str]]
     ) -> tuple[Sequence[Candidate], bool]:
         """Return the Pods to compare with the subsets now, without those compared in previous reconciles, and whether
-        any are left. Comparing a large Pod with hundreds of subsets takes seconds, during which all other controllers
-        wait."""
+        any are left. Comparing a large Pod with hundreds of subsets takes seconds and blocks all other controllers."""
         compared = self._compared.pop(spread.key, frozenset())
         waiting = [one for one in homeless if one[0].metadata.uid not in compared]
         chosen: list[Candidate] = []
@@ -343,7 +342,8 @@ class WorkloadSpreadReconciler:
         return chosen, False
 
     async def _look(self, pod: Pod, version: str, largest: int) -> tuple[Candidate, int] | None:
-        """Return an active Pod whose node is known, with its size, unless that is above ``largest``."""
+        """Return the Pod and its size if it is active, on a known node, and not larger than ``largest``; otherwise
+        None."""
         node = self._caches.nodes.get(pod.spec.node_name) if pod.spec.node_name else None
         # A Pod whose assignment is written but not cached yet must not be assigned again.
         if node is None or not is_active(pod) or self._written.unsatisfied(pod.metadata) is not None:

@@ -59,7 +59,7 @@ REMEMBERED: Final = 60.0
 @dataclass(frozen=True, slots=True)
 class _Target:
     """Key by which concurrent reads are coalesced. If not ``whole``, only what the replicas depend on is decoded: every
-    new Pod waits for it, and the Pod template may have a megabyte."""
+    new Pod waits for it, and the Pod template may be a megabyte long."""
 
     group: str
     kind: str
@@ -95,13 +95,13 @@ class LiveTargets:
         self._client = client
         self._kinds = KindMapper(client)
         self._whitelist = whitelist
-        #: Cached controllers of owners. Not keyed by UID alone: the creator of a Pod can write any UID into its owner
-        #: references.
+        #: Cached controllers of owners. They are not keyed by UID alone: the creator of a Pod can write any UID into
+        #: its owner references.
         self._known: OrderedDict[tuple[str, OwnerReference], tuple[float, OwnerReference | None]] = OrderedDict()
         self._read = Coalesced(self._object)
 
     async def wanted(self, spread: PreparedSpread) -> int:
-        """Return the current replicas. A target that is gone or being deleted has none. [WS-18]"""
+        """Return the current replicas. Return 0 if the target is gone or being deleted. [WS-18]"""
         group, kind, name = spread.target
         custom = self._whitelist().targets.get((group, kind))
         path = custom.replicas_path if custom is not None and not spread.paths else ""

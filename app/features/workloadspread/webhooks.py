@@ -38,8 +38,8 @@ from app.pods.template_check import PERMISSION, template_errors
 
 GATE: Final = "WorkloadSpread"
 SPREADS: Final = Watched.kind(WORKLOAD_SPREAD, WorkloadSpread)
-#: Maximum number of patches tried on the workload's template, each of which takes one request, and of bytes of the
-#: template that they are merged with. Reviews of Pods wait for each merge, however small the WorkloadSpread is.
+#: Maximum number of patches tried on the workload's template (one request each), and maximum total bytes of the
+#: template over all merges. Reviews of Pods wait for each merge, however small the WorkloadSpread is.
 MAX_PATCHES_TRIED: Final = 50
 MAX_BYTES_TRIED: Final = 1024 * 1024
 
@@ -175,7 +175,7 @@ class SpreadLookups:
             return Whitelist()
 
     async def template(self, target: TargetReference, namespace: str) -> Mapping[str, Any] | None:
-        """Read the Pod template of the stored workload. None without a cluster: files contain no workloads."""
+        """Read the Pod template of the stored workload. Return None without a cluster: files contain no workloads."""
         resource = TARGETS.get(target.group_kind)
         if resource is None or self._client is None:
             return None

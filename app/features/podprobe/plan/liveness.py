@@ -46,7 +46,7 @@ def annotation(probes: Iterable[tuple[str, Mapping[str, Any]]]) -> str:
 
 def saved_probes(pod: Pod, containers: Collection[str]) -> tuple[PodContainerProbe, ...]:
     """Return the saved probes of these containers of a Pod, at most one each. Probes that cannot be parsed or run are
-    skipped. Users may write the annotation: probes of other containers, of which it can hold thousands, are not read.
+    skipped. Users may write the annotation, which can hold probes of thousands of other containers. Those are not read.
     """
     text = pod.metadata.annotations.get(names.CONTAINER_PROBE_CONTEXT, "")
     return _read(text, *containers) if text and containers else ()

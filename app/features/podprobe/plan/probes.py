@@ -102,8 +102,8 @@ def pod_probe(marker: str, probes: Sequence[RenderedProbe], pod: Pod) -> Json:
 
 
 def pod_probes(marker: str, probes: Sequence[RenderedProbe], pods: Sequence[Pod]) -> tuple[dict[str, Json], int]:
-    """Return the NodePodProbe entries of Pods by UID, and the number of Pods left out: a node has no room for more than
-    those returned. [PPM-46]"""
+    """Return the NodePodProbe entries of Pods by UID, and the number of Pods left out because a NodePodProbe has no
+    room for them. [PPM-46]"""
     found: dict[str, Json] = {}
     size = 0
     for number, pod in enumerate(pods):
@@ -128,7 +128,7 @@ def entry_of(pod: Pod, probes: list[Json]) -> Json:
 
 @dataclass(slots=True)
 class _Lack:
-    """Pods that lack a container or port: the first of them, what it has instead, and how many there are."""
+    """Pods that lack a container or port: the name of the first, what it has instead, and the number of Pods."""
 
     pod: str
     has: str
@@ -352,7 +352,7 @@ def marks_of_conditions(marker: PodProbeMarker, pod: Pod) -> Marks:
 def _add_condition(marks: Marks, probe: PodContainerProbe, state: ProbeState) -> None:
     type_ = probe.pod_condition_type
     if not type_ or type_ in marks.conditions or type_ in RESERVED:
-        return  # Also applies to markers stored while validation was off. [PPM-44]
+        return  # Validation rejects reserved types, but may have been off when the marker was stored. [PPM-44]
     condition: dict[str, Any] = {
         "type": type_,
         "status": "True" if state.state == SUCCEEDED else "False",

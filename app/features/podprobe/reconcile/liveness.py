@@ -47,7 +47,7 @@ RETRY_SECONDS: Final = 2.0
 #: Seconds for which a workload that cannot afford a restart is not examined again. Thousands of its containers may
 #: fail, and each would count its Pods.
 REFUSED_SECONDS: Final = 1.0
-#: Seconds after which a created request that no watch has delivered is looked up, before it stops counting.
+#: Seconds to wait for the watch to deliver a created request before the API server is asked whether it exists.
 UNSEEN_SECONDS: Final = 30.0
 FAILED_REASON: Final = "LivenessProbeFailed"
 HELD_REASON: Final = "LivenessRestartHeldBack"
@@ -98,7 +98,7 @@ class LivenessReconciler:
         self._deciding = asyncio.Lock()
         #: Recently created requests: the UID of the Pod and the creation time.
         self._made: dict[ObjectKey, tuple[str, float]] = {}
-        #: Workloads that cannot afford a restart: until when, and why.
+        #: Workloads that cannot afford a restart, with the expiry of this entry and the reason.
         self._refused: dict[str, tuple[float, str]] = {}
         #: The last message recorded for each postponed request, by Pod UID.
         self._last_events: dict[str, dict[str, str]] = {}
@@ -229,7 +229,7 @@ class LivenessReconciler:
         return True
 
     async def _look_up_unseen(self) -> None:
-        """Look up requests that no watch has delivered in time. Otherwise, a stalled watch would allow too many
+        """Look up requests that the watch has not delivered in time. Otherwise, a stalled watch would allow too many
         restarts. [PPM-53]"""
         now = self._clock.monotonic()
         for key, (uid, made_at) in [*self._made.items()]:
@@ -279,7 +279,7 @@ class LivenessReconciler:
         }
 
     def _refuse(self, key: str, reason: str, now: float) -> None:
-        """Remember the reason for a while. Old entries are dropped."""
+        """Remember the reason for a short time, and drop expired entries."""
         self._refused.pop(key, None)
         self._refused[key] = now + REFUSED_SECONDS, reason
         while self._refused[first := next(iter(self._refused))][0] <= now:

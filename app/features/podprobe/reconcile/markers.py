@@ -124,7 +124,8 @@ class PodProbeMarkerReconciler:
 
     def keys_for_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
         """Return the markers that select the Pod, or selected it before the change. If only its labels changed, return
-        those for which that makes a difference: two markers may set one label to different values. [PPM-10, PPM-41]"""
+        only the markers that started or stopped selecting it: two markers that set one label to different values would
+        otherwise trigger each other. [PPM-10, PPM-41]"""
         old, new = change.old, change.new
         if old is None or new is None or not self._same(old, new):
             return sorted({key for pod in (old, new) if pod is not None for key in self._selecting(pod)})

@@ -1,5 +1,5 @@
-"""NodePodProbe controller: maintains one object per node, removes Pods that are gone from it, and marks Pods with the
-results. [PPM-20 … PPM-27]"""
+"""NodePodProbe controller: maintains one object per node, drops the probes of Pods that are gone, and marks Pods with
+the results. [PPM-20 … PPM-27]"""
 
 from __future__ import annotations
 
@@ -119,8 +119,8 @@ class NodePodProbeReconciler:
     # ---- results
 
     async def _apply(self, node_pod_probe: NodePodProbe) -> list[KubeError]:
-        """Mark Pods with the results. A node only marks its own Pods, and only for requested probes. A Pod that cannot
-        be written does not block the others. [PPM-23 … PPM-26]"""
+        """Mark Pods with the results. Results apply only to Pods on the node that reports them, and only for requested
+        probes. A Pod that cannot be written does not block the others. [PPM-23 … PPM-26]"""
         asked = {entry.uid: frozenset(probe.name for probe in entry.probes) for entry in node_pod_probe.spec.pod_probes}
         errors = []
         for status in node_pod_probe.status.pod_probe_statuses:

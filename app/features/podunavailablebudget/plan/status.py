@@ -68,7 +68,7 @@ def holds(noted: object, now: datetime, lasts: timedelta) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Observations of a Pod since its entry was first seen, or since this process granted it."""
+    """Observations of a Pod since its entry was first seen, or since this process granted its disruption."""
 
     noted: str
     uid: str
@@ -77,7 +77,7 @@ class Seen:
     running: tuple[RunningContainer, ...] = ()
     #: Sequence number of the grant in this process; 0 if another process granted it.
     grant: int = 0
-    #: Whether the spec has changed, and since when the Pod had been ready at that moment.
+    #: Whether the spec has changed, and the Pod's ``ready_since`` at that moment.
     changed: bool = False
     ready_since: datetime | None = None
     #: Whether the Pod has since been unhealthy or become ready again.

@@ -1,4 +1,4 @@
-"""Inject sidecars into a Pod: containers, shared volumes and environment, and refusals."""
+"""Injects sidecars into a Pod, with the volumes and variables they share, or refuses the Pod."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def rendered(sidecar: PreparedSidecar, source: SharingSource, set_name: str) -> 
         if mounts:
             body["volumeMounts"] = mounts
     if sidecar.share_devices:
-        # After the mounts, so that a path used by any of them is skipped. [SS-51]
+        # Devices come after mounts, so that the path of any mount is skipped. [SS-51]
         devices = list(body.get("volumeDevices") or ())
         for container in source.app_containers:
             for device in container.get("volumeDevices") or ():
@@ -131,7 +131,7 @@ class _Env:
         self._origin: dict[Any, tuple[Mapping[str, Any], str]] = {
             entry.get("name"): (entry, f"its own env in SidecarSet {set_name}") for entry in self.entries
         }
-        #: Identities of the entries known to equal the effective ones. Two values of a megabyte must not be compared
+        #: Identities of the entries known to equal the effective ones. Values of a megabyte must not be compared again
         #: for each of the thousands of mounts that use them.
         self._equal: set[int] = set()
 
@@ -186,7 +186,7 @@ def _same_value(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def _reference(entry: Mapping[str, Any]) -> Any:
-    """Return ``valueFrom`` with the API version defaulted as by the API server."""
+    """Return ``valueFrom`` with the default API version that the API server would set."""
     value_from = entry.get("valueFrom")
     if value_from and value_from.get("fieldRef"):
         return {**value_from, "fieldRef": {"apiVersion": "v1", **value_from["fieldRef"]}}
@@ -199,7 +199,8 @@ def _reference(entry: Mapping[str, Any]) -> Any:
 _NOTHING: Mapping[str, str] = {}
 _BY_NAME = attrgetter("name")
 _SHARED: Final = ("env", "volumeMounts", "volumeDevices")
-#: Maximum length of these lists in all sidecars of a Pod. A Pod of 3 MB with 90,000 mounts may match fifty sets.
+#: Maximum total length of these lists across all sidecars of a Pod. A Pod of 3 MB with 90,000 mounts may match fifty
+#: sets.
 MAX_SHARED: Final = 100_000
 
 
@@ -234,7 +235,7 @@ class InjectionPlan(NamedTuple):
 def plan_injection(
     pod: PodDraft, contents: Sequence[PreparedContent], now: str, *, sort_by_name: bool
 ) -> InjectionPlan:
-    """Return what these contents, one per applied set in the sets' order, change in ``pod``.
+    """Return the changes that these contents (one per applied set, in set order) make to ``pod``.
 
     ``now`` is the time written to the hash annotations (RFC 3339). ``sort_by_name`` is feature gate
     EnableSortSidecarContainerByName [SS-43]. Raises PodRefusedError; InjectionRefusedError if a set is the cause.
@@ -323,7 +324,8 @@ def _sidecars(
 
 
 def _placements(present: Sequence[Container], sidecars: Sequence[SidecarContainer]) -> tuple[Placement, ...]:
-    """Return the placements. Sidecars already in the list keep their position; others precede or follow it. [SS-42]"""
+    """Return the placements. Sidecars already in the list keep their position; others are inserted before or after the
+    list. [SS-42]"""
     if not sidecars:
         return ()
     positions = {container["name"]: index for index, container in enumerate(present)}

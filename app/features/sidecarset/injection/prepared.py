@@ -273,8 +273,8 @@ def _content(set_name: str, spec: Mapping[str, Any], hashes: tuple[str | None, .
     containers = tuple(prepare_sidecar(container, set_name, init=False) for container in raw)
     init_containers = tuple(prepare_sidecar(container, set_name, init=True) for container in raw_init)
     if hashes[0] is None or hashes[1] is None:
-        # Recomputed if the annotations are missing [SS-69]. A missing list hashes as null, not as an empty list
-        # [SS-12].
+        # The hashes are recomputed if their annotations are missing [SS-69]. A missing list hashes as null, not as an
+        # empty list [SS-12].
         computed = sidecarset_hashes(*(spec.get(field) for field in ("containers", "initContainers")))
         hashes = (hashes[0] or computed[0], hashes[1] or computed[1])
     # [SS-58]
@@ -334,5 +334,5 @@ def _namespaces(selector: Selector | None) -> tuple[str, ...]:
     if selector is None:
         return ()
     named = [r for r in selector.requirements if r.key == names.NAMESPACE_NAME and r.operator == "In"]
-    # A matchLabels entry is an In with one value, so it takes precedence over an In with several.
+    # A matchLabels entry is an In requirement with one value, so it takes precedence over one with several values.
     return min((requirement.values for requirement in named), key=len, default=())

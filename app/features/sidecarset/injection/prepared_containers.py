@@ -138,7 +138,7 @@ _SUBSCRIPTED = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
 
 @dataclass(frozen=True, slots=True)
 class EnvTransfer:
-    """Variables to copy from an app container. Its name is ``container``, or is read from the Pod. [SS-47]"""
+    """Variables to copy from the app container whose name is ``container``, or is read from the Pod. [SS-47]"""
 
     names: tuple[str, ...]
     container: str = ""
@@ -237,7 +237,7 @@ def _transfer(entry: Mapping[str, Any]) -> EnvTransfer:
     if not field_ref:  # A sourceContainerNameFrom without fieldRef counts as absent. [SS-9]
         return EnvTransfer(wanted, container=entry.get("sourceContainerName") or "")
     found = _SUBSCRIPTED.fullmatch(field_ref.get("fieldPath") or "")
-    # Admission rejects any other path. If there is one, it matches nothing. [SS-22]
+    # Admission rejects any other path. If one is stored anyway, it matches nothing. [SS-22]
     return EnvTransfer(wanted, source=(found[1], found[2])) if found else EnvTransfer(())
 
 

@@ -1,5 +1,5 @@
 """Which SidecarSets apply to a Pod, and in which order: an index of prepared sets that checks only the few whose
-labels can match.
+selectors can match.
 
 Each set is indexed under the namespaces it names [SS-36] and, within them, under one label its selector requires: the
 most selective one. A lookup among a thousand sets of which one matches therefore costs about as much as a lookup in a

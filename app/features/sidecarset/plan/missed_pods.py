@@ -112,7 +112,8 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Next action for the Pods of one workload: evict one, wait for the others, or leave them, and why."""
+    """Next action for the Pods of one workload: evict one, wait, or leave the Pods alone. ``waits`` and ``left`` give
+    the reason."""
 
     evict: Pod | None = None
     waits: str = ""

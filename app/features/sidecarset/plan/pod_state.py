@@ -36,7 +36,7 @@ _MESSAGE = msgspec.json.Decoder(dict[str, bool])
 
 
 def _condition_message(pod: Pod) -> dict[str, bool]:
-    """Return, by set, whether it can update the Pod according to the condition; empty if it is unreadable."""
+    """Return whether each set in the condition can update the Pod; empty if the condition is unreadable."""
     found = pod.condition(SIDECARSET_UPGRADABLE_CONDITION)
     if found is None:
         return {}
@@ -101,7 +101,7 @@ class PodFacts(NamedTuple):
     disturbed: bool = False
     #: Unavailable or about to become so, because of another set's last change.
     by_others: bool = False
-    #: Not ready or about to become so, because of this set or another.
+    #: Not ready or about to become unready, because of this set or another.
     down: bool = False
     #: The hot upgrade has reached the point where the former twin may become idle.
     migrated: bool = False
@@ -215,7 +215,7 @@ def _busy_twins(view: SetView, pod: Pod) -> dict[str, str]:
 def twins_to_idle(view: SetView, pod: Pod) -> dict[str, str]:
     """Return the former working twins that an upgrade left on their image, mapped to their successors.
 
-    A twin with a former empty image of the set is already idle and left out: its version annotation is 0.
+    Twins with a former empty image of the set are already idle (their version annotation is 0) and are left out.
     """
     if not view.hot:
         return {}

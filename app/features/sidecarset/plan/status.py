@@ -56,7 +56,7 @@ class PodCounts:
     """The facts about every Pod that may count for a set, and their sums."""
 
     _judged: dict[ObjectKey, Judged] = field(default_factory=dict)
-    #: Without revisions: users may write any into their Pods.
+    #: The keys omit revisions, because users may write any revision into their Pods.
     _sums: Counter[PodFacts] = field(default_factory=Counter)
     _revisions: Counter[str] = field(default_factory=Counter)
     _due: dict[str, dict[ObjectKey, Judged]] = field(default_factory=lambda: {kind: {} for kind in _KINDS})
@@ -191,7 +191,7 @@ def status_patch(
     """Return a merge patch with the status fields that differ from ``present``; {} if none does. [SS-89]"""
     wanted: dict[str, Any] = {
         "observedGeneration": max(generation, present.get("observedGeneration") or 0),
-        # These three are always written, even if zero. [SS-106]
+        # These three fields are always written, even if zero. [SS-106]
         "matchedPods": counts.matched,
         "updatedPods": counts.updated,
         "readyPods": counts.ready,
@@ -241,8 +241,8 @@ class Neighbors:
         return sum(name != self.own_name and pod_counts.has(key) for key, name in self.written_now.items())
 
     def take(self, pod: Pod, *, idle: bool = False) -> bool:
-        """Return whether this ready Pod may be taken out of service; if so, count it. ``idle``: only for a moment,
-        because its former twin becomes idle."""
+        """Return whether this ready Pod may be taken out of service; if so, count it. ``idle``: the Pod is out of
+        service only briefly, while its former twin becomes idle."""
         others = [name for name in injected_sets(pod.metadata.annotations) if name != self.own_name]
         if not all(self._has_room(name, idle=idle) for name in others):
             self.waited = True

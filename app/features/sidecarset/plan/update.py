@@ -181,7 +181,8 @@ class HotUpgradeChange:
 
 
 def upgraded(view: SetView, pod: Pod, version: str) -> HotUpgradeChange:
-    """Return the next change of each pair towards the set's image. ``version`` is the set's resourceVersion. [SS-81]"""
+    """Return the next change that moves each pair toward the set's image. ``version`` is the set's resourceVersion.
+    [SS-81]"""
     change = HotUpgradeChange()
     images = {container.name: container.image for container in pod.spec.containers}
     working = working_twins(pod)

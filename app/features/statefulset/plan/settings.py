@@ -164,7 +164,7 @@ def settings_of(spec: api.StatefulSetSpec, gates: Gates, *, repairs: bool = Fals
         unordered=unordered is not None,
         priority=unordered.priority_strategy if unordered is not None else None,
         min_ready_seconds=max(0, rolling.min_ready_seconds or 0),
-        # With OnDelete it is unset: updates that have begun keep their grace period.
+        # With OnDelete, the period is unset: updates that have begun keep theirs.
         grace_seconds=None if spec.update_strategy.rolling_update is None else grace,
         history_limit=REVISION_HISTORY_LIMIT if limit is None else max(0, limit),
         lifecycle=Lifecycle.of(lifecycle),

@@ -38,7 +38,7 @@ def base_status(
     ready = [one for one in everyone if one.running_and_ready]
     available = [one for one in ready if one.available(now)]
     staying = [one for one in everyone if one.facts not in begun]
-    # Only a marked Pod is deleted although it is updated.
+    # Of the updated Pods, only marked ones are deleted.
     deleted = {one.facts for one in everyone if is_marked(one)}.intersection(begun) if current != update else ()
     status: dict[str, Any] = {
         "observedGeneration": generation,
@@ -56,7 +56,7 @@ def base_status(
     }
     done = status["updatedReplicas"] == status["replicas"] == status["readyReplicas"]
     if done and not replicas.settings.on_delete:
-        # With no Pods the update is complete at once. [AS-88]
+        # Without Pods, the update is complete immediately. [AS-88]
         status["currentRevision"] = revisions.update.name
         status["currentReplicas"] = status["updatedReplicas"]
     return status

@@ -21,7 +21,7 @@ class AllocationError(ShareError):
 
 @dataclass(frozen=True, slots=True)
 class Subset:
-    """Desired and observed numbers of one subset."""
+    """Desired and observed numbers of Pods of one subset."""
 
     name: str
     replicas: Share | None = None

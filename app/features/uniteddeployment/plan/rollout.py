@@ -193,7 +193,7 @@ def wanted(
     """Return the desired workload of each subset, and errors by subset for those that cannot be built.
 
     Workloads that must be written are built until they reach ``build_bytes`` in total: a thousand copies of a large
-    template would take a minute, and gigabytes. Subsets in ``last`` come last.
+    template would take a minute and gigabytes of memory. Subsets in ``last`` come last.
     """
     made: dict[str, Wanted] = {}
     errors: dict[str, str] = {}

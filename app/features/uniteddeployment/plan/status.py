@@ -224,7 +224,7 @@ CREATED: Final = "created"
 FOUND: Final = "reserved pods found"
 NONE_FOUND: Final = "no reserved pods"
 SCALED_UP: Final = "subset just recovered scaled up"
-#: Delay added to timers, so that their time has passed when they fire.
+#: Delay added to timers, so that the deadline has passed when they fire.
 _LATER: Final = 0.001
 
 
@@ -250,7 +250,7 @@ class Reservation:
     outdated: int = 0
     #: Pods that are neither finished nor terminating.
     active: int = 0
-    #: Seconds until the result changes with time; 0 if only events change it.
+    #: Seconds until the result changes without an event; 0 if only events change it.
     again: float = 0.0
 
     @property

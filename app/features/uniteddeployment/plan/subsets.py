@@ -137,7 +137,7 @@ def built_workload(
     """Build the desired workload. Raises SubsetError if the patch or the node selector term cannot be merged. [UD-28 …
     UD-31, UD-58]
 
-    It may be larger than the UnitedDeployment, which may have a thousand subsets.
+    The workload may be larger than the UnitedDeployment, and there may be a thousand subsets.
     """
     template = wanted.template
     ours = {names.SUBSET_NAME: subset.name, names.UNITED_REVISION_HASH: wanted.revision}
@@ -158,7 +158,7 @@ def built_workload(
 
 def tolerated_unavailable(kind: str, template: Mapping[str, Any], replicas: int, stuck: int) -> int | None:
     """Return a maxUnavailable that keeps ``stuck`` Pods from blocking the rollout, but never less than the template
-    allows. None for kinds and update types without maxUnavailable. [UD-58]"""
+    allows. Return None for kinds and update types without maxUnavailable. [UD-58]"""
     spec = as_object(template.get("spec"))
     if kind not in _MAX_UNAVAILABLE or not _rolls(kind, spec):
         return None
@@ -171,8 +171,8 @@ def tolerated_unavailable(kind: str, template: Mapping[str, Any], replicas: int,
 
 
 def is_held(kind: str, template: Mapping[str, Any]) -> bool:
-    """Return whether no Pod is updated regardless of the partition, because the rollout is paused or the strategy is
-    OnDelete."""
+    """Return whether the workload updates no Pods, whatever its partition, because the rollout is paused or the
+    strategy is OnDelete."""
     spec = as_object(template.get("spec"))
     if kind == DEPLOYMENT:
         return spec.get("paused") is True
@@ -216,7 +216,7 @@ def partition_of(kind: str, workload: SubsetWorkload) -> int:
 
 
 def _has_partition(workload: SubsetWorkload) -> bool:
-    """Return whether the workload has a partition. With OnDelete it has none. [UD-30]"""
+    """Return whether the workload has a partition. With OnDelete, it has none. [UD-30]"""
     return (workload.spec.update_strategy or {}).get("type") != ON_DELETE
 
 

@@ -38,7 +38,7 @@ def first_costs(spread: WorkloadSpread) -> Mapping[str, str]:
     """Return the deletion cost of a new Pod by subset. [WS-55]
 
     Assumes that the Pod is within maxReplicas and of the latest version; the controller updates the cost when that
-    changes. Empty for kinds that ignore deletion costs.
+    changes. The map is empty for kinds that ignore deletion costs.
     """
     subsets = spread.spec.subsets
     if not is_priced(spread):

@@ -126,8 +126,8 @@ class _Statuses:
         *,
         is_overall: bool,
     ) -> list[SubsetStatus]:
-        """Return the statuses for one version, or for all versions together. ``overall``: the former statuses for all
-        versions together."""
+        """Return the statuses for one version, or across all versions. ``overall``: the former statuses across all
+        versions."""
         subsets = self._spread.spec.subsets
         found = []
         for index, subset in enumerate(subsets):
@@ -261,7 +261,7 @@ def judge(pods: Sequence[Pod], former: SubsetCondition | None, *, critical: int,
 
 
 def _late(pods: Sequence[Pod], critical: int, now: datetime) -> tuple[list[Pod], list[float]]:
-    """Return the Pods that have been unschedulable for too long, and the seconds until each of the others is.
+    """Return the Pods that have been unschedulable for too long, and the seconds left for each of the others.
     [WS-65]"""
     late, waits = [], []
     for pod in pods:

@@ -118,7 +118,7 @@ def refuse_too_large(pod: Json, patch: Any) -> None:
 
 #: Placeholder for the subset of Pods that belong to none.
 NO_SUBSET: Final = "kruise.io/workloadspread-fake-subset-name"
-#: Annotation. With "true", the patch's metadata is not applied to existing Pods. [WS-53]
+#: Annotation. If "true", the patch's metadata is not applied to existing Pods. [WS-53]
 IGNORE_METADATA: Final = "workloadspread.kruise.io/ignore-patch-existing-pods-metadata"
 
 

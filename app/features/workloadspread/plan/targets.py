@@ -27,7 +27,7 @@ _MAX_DIGITS: Final = 10
 
 
 class ReplicasPathError(ValueError):
-    """A path does not lead to a number. The message names the path and how to fix it."""
+    """A replicas path does not refer to a number. The message names the path and the fix."""
 
 
 def replicas_of(
