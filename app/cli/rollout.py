@@ -48,7 +48,7 @@ async def history_text(
     if number:
         found = revision(revisions, number, called)
         if not found.content:
-            raise CommandError(f"{called}: ControllerRevision {found.name} holds no template")
+            raise CommandError(f"{called}: ControllerRevision {found.name} contains no template")
         return written(dict(found.content), "json" if output == "json" else "yaml")
     if output != "text":
         return written(items([_data(one) for one in revisions], "RevisionList"), output)
@@ -114,7 +114,7 @@ async def undone(client: Client, namespace: str, what: Sequence[str], number: in
         raise CommandError(f"{called}: there is no earlier revision to roll back to")
     target = revision(revisions, number or revisions[-2].number, called)
     if not target.content:
-        raise CommandError(f"{called}: ControllerRevision {target.name} holds no template")
+        raise CommandError(f"{called}: ControllerRevision {target.name} contains no template")
     if target is revisions[-1]:
         return f"{shown(commands, name)}: revision {target.number} ({target.name}) is already the newest"
     own = commands.own_history

@@ -140,7 +140,7 @@ async def images_set(client: Client, namespace: str, words: Sequence[str], *, dr
     called = f"{commands.kind.kind} {name}"
     containers = list(_containers(commands, stored))
     if not containers:
-        raise CommandError(f"{called}: has no containers whose images could be set")
+        raise CommandError(f"{called}: has no containers whose images can be set")
     known = [container.get("name") for _, container in containers]
     missing = [container for container in images if container != "*" and container not in known]
     if missing:

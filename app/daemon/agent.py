@@ -186,6 +186,6 @@ class Agent:
         await self._clock.sleep(_UNKNOWN_NODE_SECONDS)
         if not len(self.node_images):
             logger.warning(
-                "NodeImage %s does not exist: if the manager is running, NODE_NAME is not the name of a Ready node",
+                "NodeImage %s does not exist: check that the manager runs and that NODE_NAME names a Ready node",
                 self.node,
             )

@@ -195,7 +195,7 @@ class HealthServer:
                 if self._now() - self._rendered[0] >= 1:
                     self._rendered = (self._now(), self._metrics())
                 return 200, self._metrics_type, self._rendered[1]
-        return 404, _TEXT, b"not found; there are /healthz and /metrics\n"
+        return 404, _TEXT, b"not found; available paths: /healthz, /metrics\n"
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._make_room()

@@ -166,7 +166,7 @@ class Connection:
         try:
             await self._writer.drain()
         except ConnectionError as error:
-            raise ConnectionLost(f"the connection broke: {error}") from error
+            raise ConnectionLost(f"the connection was lost: {error}") from error
         while answer.head is None:
             await self._receive()
         return answer.head
@@ -186,7 +186,7 @@ class Connection:
         try:
             data = await self._reader.read(_PIECE)
         except ConnectionError as error:
-            raise ConnectionLost(f"the connection broke: {error}") from error
+            raise ConnectionLost(f"the connection was lost: {error}") from error
         self._answer.feed(data)
 
     def close(self) -> None:

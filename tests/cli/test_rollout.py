@@ -219,7 +219,7 @@ async def test_history_lists_revisions_and_shows_one() -> None:
     for path, obj in server.objects.items():
         if path.startswith(REVISIONS):
             obj["data"] = {"made": "by hand"}
-    with pytest.raises(CommandError, match=r"ControllerRevision web-[a-z0-9]+ holds no template"):
+    with pytest.raises(CommandError, match=r"ControllerRevision web-[a-z0-9]+ contains no template"):
         await history_text(client, "shop", WHAT, 1)
 
 

@@ -127,7 +127,7 @@ async def test_an_unknown_node_name_is_reported_and_waited_for(one: Node, caplog
         await one.clock.sleep(3600)
         told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
         assert told == [
-            "NodeImage nobody does not exist: if the manager is running, NODE_NAME is not the name of a Ready node"
+            "NodeImage nobody does not exist: check that the manager runs and that NODE_NAME names a Ready node"
         ]
         assert agent.failing() == ""
         body = {"apiVersion": "apps.kruise.io/v1beta1", "kind": "NodeImage", "metadata": {"name": "nobody"}}

@@ -127,7 +127,7 @@ def todo(found: Situation) -> list[str]:
     limit = restart_limit(found.job)
     ways = ways_out(pod for pod in found.pods if is_active(pod) or has_failed(pod, limit))
     if not found.step.desired and not is_finished(found.job):
-        ways.append("make nodes eligible: label or untaint some, or widen the template's affinity and tolerations")
+        ways.append("label or untaint nodes, or relax the template's affinity and tolerations")
     return ways
 
 

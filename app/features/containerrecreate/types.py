@@ -65,7 +65,7 @@ class RecreateStrategyV1Alpha1(ApiModel):
     termination_grace_period_seconds: Int64 | None = None
     """Grace period of the containers in seconds, at least 2. Defaults to that of the Pod."""
     unready_grace_period_seconds: Int64 | None = None
-    """Seconds the Pod is not ready before its containers are stopped. Requires the readiness gate KruisePodReady."""
+    """Seconds for which the Pod is not ready before its containers stop. Requires the readiness gate KruisePodReady."""
     min_started_seconds: Int32 = 0
     """Seconds a new container must run before it counts as recreated. Defaults to 0."""
 
@@ -79,7 +79,7 @@ class RecreateStrategy(RecreateStrategyV1Alpha1):
     termination_grace_period_seconds: Annotated[Int64 | None, _NOT_NEGATIVE] = None
     """Grace period of the containers in seconds, at least 2. Defaults to that of the Pod."""
     unready_grace_period_seconds: Annotated[Int64 | None, _NOT_NEGATIVE] = None
-    """Seconds the Pod is not ready before its containers are stopped. Requires the readiness gate KruisePodReady."""
+    """Seconds for which the Pod is not ready before its containers stop. Requires the readiness gate KruisePodReady."""
     min_started_seconds: Annotated[Int32, _NOT_NEGATIVE] = 0
     """Seconds a new container must run before it counts as recreated. Defaults to 0."""
 

@@ -179,7 +179,7 @@ def told(namespace: str, claimed: Claimed) -> Iterator[tuple[str, str]]:
     """Yield the reason and message of each event for a job in the namespace."""
     if claimed.missing:
         shown = ", ".join(claimed.missing)
-        yield "PullSecretNotFound", f"registry Secret not found, pulling without it: {shown}"
+        yield "PullSecretNotFound", f"registry Secret not found; pulling without it: {shown}"
     if claimed.forbidden:
         shown = ", ".join(claimed.forbidden)
         yield (

@@ -55,7 +55,7 @@ class TagPullPolicy(PullPolicy):
     ttl_seconds_after_finished: Int32 | None = None
     """Seconds the tag stays in the list after its pull has finished."""
     active_deadline_seconds: Int64 | None = None
-    """Timeout of all attempts together in seconds. Unlimited by default."""
+    """Total timeout of all attempts in seconds. Unlimited by default."""
 
 
 class SandboxConfig(ApiModel):

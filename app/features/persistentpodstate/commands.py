@@ -57,7 +57,9 @@ def _next(state: PersistentPodState, name: str, nodes: Mapping[str, Labels]) -> 
         place = ", ".join(f"{key}={value}" for key, value in bound.items())
         fitting = sum(all(labels.get(key) == value for key, value in bound.items()) for labels in nodes.values())
         nowhere = (
-            "no such node: it would stay pending" if not fitting else f"{fitting} node{'s' if fitting > 1 else ''}"
+            "no matching node: the Pod would stay pending"
+            if not fitting
+            else f"{fitting} node{'s' if fitting > 1 else ''}"
         )
         said.append(f"only {place} ({nowhere})")
     if affinity := affinity_with(state, record, {}):

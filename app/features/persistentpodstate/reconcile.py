@@ -329,7 +329,7 @@ class PersistentPodStateReconciler:
             way_out = (
                 "its record is removed; delete the Pod if it is pending"
                 if self._options.forget_lost
-                else "a new Pod stays pending until there is such a node, or its entry in status.podStates is removed"
+                else "a new Pod stays pending until a matching node exists or its entry in status.podStates is removed"
             )
             text = f"Pod {name} was last ready on a node with {place}, which no longer exists: {way_out}"
             self._record_events(key, reference(RESOURCE, state), _PLACE_LOST, text, name)

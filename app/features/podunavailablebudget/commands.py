@@ -175,7 +175,7 @@ def _row(budget: PodUnavailableBudget, pod: Pod, now: datetime, judging: JudgedR
         pod.metadata.name,
         counts(budget, pod, now, judging),
         *words,
-        reasons[0] if reasons else "no gate is on",
+        reasons[0] if reasons else "no feature gate is enabled",
     )
 
 

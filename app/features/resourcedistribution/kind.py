@@ -68,7 +68,7 @@ def _written_out(obj: dict[str, Any], selector: str) -> dict[str, Any]:
 _COLUMNS: Final = (
     PrinterColumn("TOTAL", "integer", ".status.desired", "Number of target namespaces."),
     PrinterColumn("SUCCEED", "integer", ".status.succeeded", "Number of namespaces with an up-to-date copy."),
-    PrinterColumn("FAILED", "integer", ".status.failed", "Number of namespaces where the copy failed."),
+    PrinterColumn("FAILED", "integer", ".status.failed", "Number of namespaces without an up-to-date copy."),
 )
 
 RESOURCE_DISTRIBUTION: Final = KindDefinition(

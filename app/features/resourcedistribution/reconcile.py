@@ -253,7 +253,7 @@ class ResourceDistributionReconciler:
                 if exists and copy is None:
                     copy = await self._client.get(template.resource, template.name, namespace)
             except NotFound:
-                logger.debug("%s %s/%s is gone again", template.resource.kind, namespace, template.name)
+                logger.debug("%s %s/%s was deleted concurrently", template.resource.kind, namespace, template.name)
             except KubeError as error:
                 return Failure(namespace, GET_FAILED, message_of(error))
             if copy is not None:

@@ -218,7 +218,7 @@ class UnitedDeploymentSpec(ApiModel):
     """Desired state of the UnitedDeployment."""
 
     replicas: Int32 | None = None
-    """Desired number of Pods in all subsets together. Defaults to 1."""
+    """Total desired number of Pods across all subsets. Defaults to 1."""
     selector: LabelSelector
     """Label selector for the Pods. Immutable."""
     template: SubsetTemplate | None = None

@@ -96,7 +96,7 @@ def _subsets(spread: WorkloadSpread, version: str, wanted: int, *, ordinals: boo
         condition = schedulable(status)
         unschedulable = condition is not None and condition.status == "False"
         if condition is not None and unschedulable:
-            what = f"skipped: its Pods are unschedulable since {condition.last_transition_time}"
+            what = f"skipped: its Pods have been unschedulable since {condition.last_transition_time}"
         elif ordinals:
             what = f"ordinals from {first}" if limit is None else f"ordinals {first} to {first + limit - 1}"
             what, first = ("no ordinals" if limit == 0 else what), first + (limit or 0)

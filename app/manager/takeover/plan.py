@@ -385,13 +385,13 @@ def back_plan(seen: Installed) -> Plan:
         return Plan(blockers=(f"{what}: not found; reinstall OpenKruise, then delete ConfigMap {BACKUP}",))
     before = unpacked(seen.backup)
     image = container_of(before["deployment"]).get("image", "")
-    facts = [f"the backup holds Deployment {seen.namespace}/{DEPLOYMENT} with {image}"]
+    facts = [f"the backup contains Deployment {seen.namespace}/{DEPLOYMENT} with {image}"]
     warnings: list[str] = []
     steps: list[Step] = []
     of_agents = before.get("agents")
     if of_agents is not None and seen.daemon is not None and seen.agent_role is not None:
         agent_image = container_of(of_agents["daemonSet"]).get("image", "")
-        facts.append(f"the backup holds DaemonSet {seen.namespace}/{DAEMON} with {agent_image}")
+        facts.append(f"the backup contains DaemonSet {seen.namespace}/{DAEMON} with {agent_image}")
         steps += node_agents.handback(seen, of_agents)
     elif of_agents is not None:
         warnings.append(

@@ -149,7 +149,7 @@ def _document(revision: Revision) -> Mapping[str, Any]:
     except orjson.JSONDecodeError as error:
         raise _BlockedError(Blocked(f"ControllerRevision {revision.name} is not valid JSON: {error}")) from error
     if not isinstance(document, dict):
-        raise _BlockedError(Blocked(f"ControllerRevision {revision.name} holds no template"))
+        raise _BlockedError(Blocked(f"ControllerRevision {revision.name} contains no template"))
     return document
 
 

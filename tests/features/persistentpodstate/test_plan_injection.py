@@ -172,5 +172,10 @@ def test_the_next_placement_is_explained() -> None:
         ("web-0", "-", "without a node, not ready", "any node: the Pod has not been ready yet"),
         ("web-1", "n7", "gone", f"only {ZONE}=z1 (1 node); preferably {HOST}=n7, {ZONE}=z1"),
         ("web-2", "n9", "gone", "any node: no node labels are recorded"),
-        ("web-10", "n8", "gone", f"only {ZONE}=z8 (no such node: it would stay pending); preferably {ZONE}=z8"),
+        (
+            "web-10",
+            "n8",
+            "gone",
+            f"only {ZONE}=z8 (no matching node: the Pod would stay pending); preferably {ZONE}=z8",
+        ),
     ]

@@ -58,7 +58,7 @@ async def test_explain_shows_the_budget_its_pods_and_the_next_change(cluster: Sm
         "",
         "POD AVAILABLE DELETION EVICTION UPDATE BECAUSE",
         "web-0 no: its removal was granted granted granted granted a disruption of the Pod is already granted",
-        "web-1 no: it is not ready granted granted granted the Pod is unavailable already",
+        "web-1 no: it is not ready granted granted granted the Pod is already unavailable",
         "web-2 yes granted granted granted an annotation exempts the Pod from protection",
         "web-3 yes refused refused refused the budget is used up",
         "web-4 yes refused refused refused the budget is used up",

@@ -248,7 +248,7 @@ def test_few_patches_are_tried_on_a_large_template() -> None:
     assert len(found.warnings) == 4
     assert found.warnings[0].startswith("spec.subsets[5].patch: not checked against the workload: at most 5 patches")
     refused = create(spread(*subsets), Counting(template(300_000)))
-    assert "failed to merge patch: Pod and patch have 300" in refused.message
+    assert "failed to merge patch: Pod and patch total 300" in refused.message
     assert len(tried) == 5
 
 

@@ -63,7 +63,7 @@ def without_budget(pod: Pod, *, vertical_scaling: bool) -> Judgement | None:
     if is_unprotected(pod.metadata):
         return allow("an annotation exempts the Pod from protection")
     if not is_healthy(pod, vertical_scaling=vertical_scaling):
-        return allow("the Pod is unavailable already")
+        return allow("the Pod is already unavailable")
     return None
 
 

@@ -314,7 +314,7 @@ def _sidecars(
                 body = rendered(sidecar, source, content.set_name)
                 shared += sum(len(body.get(field) or ()) for field in _SHARED)
                 if shared > MAX_SHARED:
-                    what = f"more than {MAX_SHARED} mounts, devices and variables, with those they share"
+                    what = f"more than {MAX_SHARED} mounts, devices and variables, including shared ones"
                     raise PodRefusedError(f"{pod.display}: its sidecars would have {what}")
                 if sidecar.resources is not None:
                     where = f"SidecarSet {content.set_name}: container {sidecar.name}"

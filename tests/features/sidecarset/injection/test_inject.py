@@ -123,7 +123,7 @@ def test_what_sidecars_share_with_a_pod_is_limited(monkeypatch: pytest.MonkeyPat
     refused = World().apply(*sets).create(given).denied
     assert refused is not None
     assert refused.message == (
-        "Pod shop/web-0: its sidecars would have more than 20 mounts, devices and variables, with those they share"
+        "Pod shop/web-0: its sidecars would have more than 20 mounts, devices and variables, including shared ones"
     )
 
 
