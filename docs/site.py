@@ -1,6 +1,6 @@
-"""MkDocs hooks: build the site from the pages where they lie, so that links work as they do in the repository.
+"""MkDocs hooks: build the site from the pages in place, so that links work as they do in the repository.
 
-The site of a release is a folder of its own below build/site; the pages offer all that lie there.
+Each release has its own folder below build/site; every page lets readers choose among these versions.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def linked(page: str) -> Iterator[str]:
 
 
 def sources() -> set[str]:
-    """Return the pages that the README leads to, and the pictures and other files that they link to."""
+    """Return the pages reachable from the README, and the pictures and other files that they link to."""
     found, front = set[str](), {"README.md"}
     while front:
         found |= front
@@ -49,7 +49,7 @@ def navigation() -> list[dict[str, Any]]:
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Name the folder of this version, and the navigation."""
+    """Set the folder of this version and the navigation."""
     version = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
     config.site_dir = str(SITE / version)
     config.nav = navigation()
@@ -57,7 +57,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Take the pages from the repository instead of from one folder; keep what the theme brings."""
+    """Take the pages from the repository instead of from one folder; keep the theme's files."""
     theme = [file for file in files if not (file.abs_src_path or "").startswith(config.docs_dir)]
     ours = [File.generated(config, name, abs_src_path=str(ROOT / name)) for name in sorted(sources())]
     return Files([*theme, *ours])
