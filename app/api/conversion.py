@@ -60,7 +60,7 @@ def read_note(text: Any, version: Version) -> list[Group]:
 
 
 def allowed(groups: Any, version: Version) -> list[Group]:
-    """Return the groups whose changes all concern noted fields of the version, within their limits."""
+    """Return the groups that change only noted fields of the version and stay within the limits of these fields."""
     used: Counter[NotedField] = Counter()
     return [group for group in groups if isinstance(group, list) and all(_is_listed(c, version, used) for c in group)]
 

@@ -173,8 +173,8 @@ NODE_LABELS_TTL: Final = 60.0
 class WorkloadReconciler(ABC, Generic[W, S, R]):
     """Reconciles all workloads of a kind. With ``adopts``, matching orphans are adopted [PM-109].
 
-    ``expectation_timeout`` is the seconds the cache may take to reflect our writes [CS-52]; ``force_expectations`` is
-    the gate ForceDeleteTimeoutExpectationGate.
+    ``expectation_timeout`` is the number of seconds the cache may take to reflect our writes [CS-52];
+    ``force_expectations`` is the gate ForceDeleteTimeoutExpectationGate.
     """
 
     adopts: ClassVar[bool] = False
