@@ -316,8 +316,8 @@ def parse_query(text: str) -> Selector:
 
 
 def selector_keys(namespace: str, selector: Selector) -> tuple[str, ...]:
-    """Return the index keys of an object with this selector: by value if one is required, else by a required label key,
-    else the key that every lookup includes."""
+    """Return the index keys for an object with this selector: the key of a required label value; without one, those of
+    a required label key; otherwise the key that every lookup includes."""
     if selector.equalities:
         return (_value_key(namespace, *next(iter(selector.equalities.items()))),)
     present = [one for one in selector.requirements if one.operator not in (Operator.NOT_IN, Operator.DOES_NOT_EXIST)]

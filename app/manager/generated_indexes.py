@@ -24,7 +24,8 @@ COMMANDS_FILE: Final = "commands.json"
 def gathered_commands() -> dict[str, Any]:
     """Return each kind's names and the location of its commands, and each verb's help text and location.
 
-    Commands defined in a feature's ``commands.py`` are located there, so that using them does not import the feature.
+    For commands defined in a feature's ``commands.py``, the location is that module, so that using them does not import
+    the whole feature.
     """
     kinds: list[dict[str, Any]] = []
     verbs: dict[str, Any] = {}

@@ -213,7 +213,7 @@ class Standalone:
         self._exchange(self.stores, good, content)
 
     async def _take(self, manifest: Manifest, content: _Content) -> None:
-        """Add one object of a file to its contents and to the draft. Raises ManifestError."""
+        """Add one object from a file to that file's contents and to the draft. Raises ManifestError."""
         api_version = manifest.object.get("apiVersion")
         if not isinstance(api_version, str) or not manifest.kind:
             raise ManifestError(f"{manifest.at()}: apiVersion and kind: are required")

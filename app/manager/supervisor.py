@@ -40,7 +40,8 @@ _AWAITED: Final = (*_ENDING, signal.SIGCHLD)
 def after_exit(ran: float, delay: float, failing_since: float, now: float) -> tuple[float, float]:
     """Return the delay before the next start, and since when the process has not stayed up.
 
-    ``ran`` is how long it ran; the delay and the time are those of its previous exit, 0 before the first.
+    ``ran`` is how long the process ran. ``delay`` and ``failing_since`` are the values returned for its previous exit,
+    or 0 if there was none.
     """
     backoff = min(LONGEST_DELAY, max(FIRST_DELAY, delay * 2))
     return (

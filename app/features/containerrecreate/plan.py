@@ -41,7 +41,7 @@ Status = Mapping[str, Any]
 class Step:
     """The actions to take now, in the order of the fields."""
 
-    #: Stop keeping the Pod not ready, then remove the finalizer.
+    #: Let the Pod become ready again, then remove the finalizer.
     release: bool = False
     #: Remove the label by which the node agent selects requests.
     deactivate: bool = False

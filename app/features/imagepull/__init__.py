@@ -1,1 +1,1 @@
-"""Pulls images ahead of time: ImagePullJob, ImageListPullJob and NodeImage."""
+"""Pulls images in advance: ImagePullJob, ImageListPullJob and NodeImage."""

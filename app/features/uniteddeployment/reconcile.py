@@ -99,7 +99,7 @@ class _State:
     #: Time of the first reconcile.
     since: float
     creations: Creations = field(default_factory=Creations)
-    #: By Pod UID: the label written, and the first resourceVersion of the Pod with it.
+    #: By Pod UID: the label that was written, and the resourceVersion of the Pod after that write.
     labels: dict[str, tuple[bool, str]] = field(default_factory=dict)
     status: KnownStatus | None = None
     #: The generation that was read last, and its content and selector, or what is wrong with it.

@@ -228,8 +228,8 @@ class PodProbeMarkerReconciler:
         """Make the marker probe exactly these Pods, on these nodes and on the nodes that already have its probes
         according to the cache. Return a message for each node where the probes do not fit.
 
-        If the marker is being deleted, the live object of every node is checked: a probe that is not in the cache yet
-        would never be removed.
+        If the marker is being deleted, the live object of every node is checked, because a probe that is not in the
+        cache yet would otherwise never be removed.
         """
         full: dict[str, str] = {}
         namespace, name = marker.metadata.namespace, marker.name

@@ -202,8 +202,8 @@ def bypassed_pods(
     namespaces: Mapping[str, Mapping[str, str]],
     reviewed: Selector,
 ) -> list[Bypassed]:
-    """Return the Pods created after ``since`` (aware, by our clock) that lack the containers of a set older than
-    themselves.
+    """Return the Pods created after ``since`` (timezone-aware, by our clock) that lack the containers of a set that
+    already existed then.
 
     ``created``: the creation time of each set. ``namespaces``: the labels of each namespace. ``reviewed`` selects the
     namespaces whose Pods the API server sends to the webhook.

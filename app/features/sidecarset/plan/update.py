@@ -145,7 +145,7 @@ def in_order(strategy: Strategy, candidates: Iterable[Judged], pod_counts: PodCo
     return [found[id(pod)] for pod in pods]
 
 
-#: Maximum number of terms for one ``*``, for the values that most Pods have. Each term reorders all Pods.
+#: Maximum number of terms that one ``*`` expands to: one for each of the most common values. Each reorders all Pods.
 MAX_VALUES: Final = 256
 
 
