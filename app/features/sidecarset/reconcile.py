@@ -54,7 +54,7 @@ BATCH = 200
 _SIDECARSETS = SIDECAR_SET.resource()
 
 
-OBSOLETE: Final = 60.0
+OBSOLETE: Final = 300.0
 """Seconds after which the cache is trusted again even if our write never appears in it. [SS-90]"""
 
 
