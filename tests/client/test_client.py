@@ -31,7 +31,7 @@ from tests.kube.fakes import Connections, bookmark, event, json_response, listin
 pytestmark = pytest.mark.behaviour("CLI-61")
 ROOT = Path(__file__).resolve().parent.parent.parent
 GUIDE = (ROOT / "docs" / "guides" / "python.md").read_text("utf-8")
-PROGRAMS = re.findall(r"```python\n(.*?)```\nprints\n```text\n(.*?)```", GUIDE, re.DOTALL)
+PROGRAMS = re.findall(r"```python\n(.*?)```\nThis prints:\n```text\n(.*?)```", GUIDE, re.DOTALL)
 
 
 @pytest.fixture(scope="module")
