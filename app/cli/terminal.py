@@ -53,15 +53,17 @@ def items(found: Sequence[Mapping[str, Any]], kind: str) -> dict[str, Any]:
 
 def complain(message: str) -> None:
     """Print one line to standard error, in the style of all commands."""
-    with contextlib.suppress(OSError):  # the exit code still reports the failure
-        sys.stderr.write(f"pykruise: {one_line(message)}\n")
-        sys.stderr.flush()
+    _to_stderr(f"pykruise: {one_line(message)}")
 
 
 def warn(message: str) -> None:
     """Print a warning from the API server to standard error, as kubectl does."""
-    with contextlib.suppress(OSError):
-        sys.stderr.write(f"Warning: {one_line(message)}\n")
+    _to_stderr(f"Warning: {one_line(message)}")
+
+
+def _to_stderr(line: str) -> None:
+    with contextlib.suppress(OSError):  # the exit code still reports the failure
+        sys.stderr.write(f"{line}\n")
         sys.stderr.flush()
 
 
