@@ -191,6 +191,10 @@ class Workloads:
         watched = True
         for reference in controllers.values():
             above = self._deployment_of(reference, namespace)
+            if replicas and above is None and await self._lacks_replicas(reference):
+                # It adds nothing, and another workload already shows that not all are gone.
+                watched = False
+                continue
             found = await self._find(above or reference, namespace, "the controller of its Pods")
             if found is None or (above is None and not _means(reference, namespace, found.uid)):
                 continue
@@ -199,6 +203,14 @@ class Workloads:
         # Pods whose workloads are all gone need not stay available. [PUB-125]
         gone = bool(controllers) and not replicas and owned == len(pods)
         return Members(pods, Expected(sum(replicas.values()), gone), watched)
+
+    async def _lacks_replicas(self, reference: OwnerReference) -> bool:
+        """Return whether the kind is served without a number of replicas, like Job."""
+        kind = (reference.group, reference.kind)
+        if kind in self._caches.workloads or kind in self._listed():
+            return False
+        mapped = await self._kinds.find(reference.api_version, reference.kind)
+        return mapped is not None and mapped.resource.namespaced and not mapped.scalable
 
     def _deployment_of(self, reference: OwnerReference, namespace: str) -> OwnerReference | None:
         """Return the Deployment of a ReplicaSet. The Deployment's replicas do not include surge Pods. [PUB-33]"""

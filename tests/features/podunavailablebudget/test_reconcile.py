@@ -76,11 +76,11 @@ def definition(*, scale: bool = True) -> Json:
     }
 
 
-async def thing(cluster: SmallCluster, replicas: int = 3, selector: str = "") -> Json:
-    body = {"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "t"}, "spec": {"replicas": replicas}}
+async def thing(cluster: SmallCluster, replicas: int = 3, selector: str = "", name: str = "t") -> Json:
+    body = {"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": name}, "spec": {"replicas": replicas}}
     found = await cluster.user.create(THINGS, body, NAMESPACE)
     if selector:
-        await cluster.user.patch(THINGS, "t", {"status": {"selector": selector}}, NAMESPACE, subresource="status")
+        await cluster.user.patch(THINGS, name, {"status": {"selector": selector}}, NAMESPACE, subresource="status")
     return found
 
 
@@ -374,6 +374,16 @@ async def test_a_kind_without_scale_counts_its_pods_and_protects_none(cluster: S
     await cluster.numbers(2, 2, 0, -1)
     await cluster.budget("named", selector={"matchLabels": {"app": "web"}}, protectTotalReplicas=2)
     await cluster.numbers(1, 2, 1, 2, name="named")
+
+
+@pytest.mark.behaviour("PUB-34")
+@in_cluster(kinds=(definition(scale=False),))
+async def test_many_workloads_without_replicas_cost_one_read(cluster: SmallCluster) -> None:
+    for number in range(5):
+        await cluster.pod(f"p{number}", await thing(cluster, name=f"t{number}"), "Thing")
+    await cluster.budget()
+    await cluster.numbers(5, 5, 0, 0)
+    assert len({sent for sent in cluster.sent.requests if "/things/" in sent}) == 1
 
 
 @pytest.mark.behaviour("PUB-34")
