@@ -12,7 +12,7 @@ from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from app.cli.terminal import Format, items, write, written
-from app.kube.text import one_line
+from app.kube.text import first_of, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -141,13 +141,8 @@ async def _reasons(client: Client, commands: Commands, stored: Mapping[str, Any]
     for pod in sorted(pods, key=lambda pod: pod.metadata.name):
         if in_the_way := obstacles(pod):
             found.setdefault(in_the_way[0].what, []).append(pod.metadata.name)
-    reasons = [f"{_first(names, ' and')}: {what}" for what, names in found.items()]
-    return _first(reasons, "; and", "; ")
-
-
-def _first(words: Sequence[str], also: str, between: str = ", ") -> str:
-    more = f"{also} {len(words) - NAMED} more" if len(words) > NAMED else ""
-    return between.join(words[:NAMED]) + more
+    reasons = [f"{first_of(names, NAMED)}: {what}" for what, names in found.items()]
+    return first_of(reasons, NAMED, "; ")
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from app.kube.errors import CommandError, WrongCommandError
+from app.kube.text import first_of
 
 #: Maximum number of Pods named when one is not found.
 _NAMED: Final = 5
@@ -186,8 +187,7 @@ async def scaled_in(
     stored = await read(client, commands, namespace, name)
     there = sorted(pod.metadata.name for pod in (await owned(client, stored)).pods)
     if missing := [pod for pod in asked if pod not in there]:
-        some = ", ".join(there[:_NAMED]) + (f" and {len(there) - _NAMED} more" if len(there) > _NAMED else "")
-        raise CommandError(f"{called}: has no Pod {', '.join(missing)}; it has {some or 'none'}")
+        raise CommandError(f"{called}: has no Pod {', '.join(missing)}; it has {first_of(there, _NAMED) or 'none'}")
     operations = commands.scale_in(stored, asked)
     replicas = next((one["value"] for one in operations if one["path"] == "/spec/replicas"), None)
     said = f"scaled in to {replicas} replicas: {', '.join(asked)} will be deleted"

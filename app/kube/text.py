@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 #: Maximum length of a quoted value in a log line.
@@ -43,6 +44,12 @@ def printable(text: str) -> str:
 def truncated(text: str, limit: int) -> str:
     """Return the text with at most ``limit`` characters; a truncated one ends with an ellipsis."""
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def first_of(words: Sequence[str], limit: int, separator: str = ", ") -> str:
+    """Return the first ``limit`` words and the number of others: ``a, b and 3 more``."""
+    others = f"{separator.rstrip(', ')} and {len(words) - limit} more" if len(words) > limit else ""
+    return separator.join(words[:limit]) + others
 
 
 def _escaped(character: str) -> str:

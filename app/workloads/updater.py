@@ -8,6 +8,7 @@ from typing import Final
 
 from app.api import names
 from app.kube.errors import Conflict, KubeError, message_of
+from app.kube.text import first_of
 from app.pods.disruption_budget import RETRY_SECONDS, Disruption
 from app.pods.inplace.eligibility import Blocked, blocked_on_pod
 from app.pods.inplace.state import StateError, update_state
@@ -128,10 +129,9 @@ class Updater:
         if not waiting:
             return steps
         outcome.requeue_after.append(min(waiting.values()))
-        named = ", ".join(step.pod.name for step in [*waiting][:MAX_NAMED_PODS])
-        more = f" and {len(waiting) - MAX_NAMED_PODS} more" if len(waiting) > MAX_NAMED_PODS else ""
+        named = first_of([step.pod.name for step in waiting], MAX_NAMED_PODS)
         outcome.waiting = (
-            f"the node agent has not reported the containers of {named}{more} yet; "
+            f"the node agent has not reported the containers of {named} yet; "
             f"a Pod without a report within {REPORT_SECONDS:.0f} s of its start is replaced"
         )
         return [step for step in steps if step not in waiting]

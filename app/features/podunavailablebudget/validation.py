@@ -14,6 +14,7 @@ from app.features.podunavailablebudget.plan.pods import effective_selector
 from app.kube.fielderrors import FieldError, GoLiteral, Path, go_int_or_string, invalid, not_supported, quote, required
 from app.kube.patches import same
 from app.kube.selectors import Operator, Requirement, Selector, go_label_selector, validate_selector
+from app.kube.text import first_of
 
 # Whether the selectors of two budgets can match the same Pod: loosely, as OpenKruise checks it, and strictly.
 # LabelSelectors are valid JSON. A selector may have a hundred thousand values and be compared with a thousand others.
@@ -258,5 +259,4 @@ def overlap_warnings(name: str, reach: PodScope, others: Sequence[tuple[str, Pod
     found = [other for other, theirs in others if other != name and may_meet(reach, theirs)]
     if not found:
         return ()
-    shown = ", ".join(sorted(found)[:NAMED]) + (f" and {len(found) - NAMED} more" if len(found) > NAMED else "")
-    return (f"Pods can match this {_KIND} and {shown}: the oldest budget applies",)
+    return (f"Pods can match this {_KIND} and {first_of(sorted(found), NAMED)}: the oldest budget applies",)

@@ -50,6 +50,7 @@ from app.kube.resources import CONFIGMAPS, SECRETS, ObjectKey, Resource
 from app.kube.selector_query import SelectorError
 from app.kube.statuses import KnownStatus, newest_status, write_status
 from app.kube.store import Change, Store
+from app.kube.text import first_of
 from app.pods.predicates import BY_CONTROLLER, owner_key, refers_to
 
 # Reconcile: read caches and copies, apply the plan, write the status. [RD-30 … RD-55]
@@ -367,9 +368,8 @@ class ResourceDistributionReconciler:
         regarding = reference(RESOURCE_DISTRIBUTION.resource(), distribution)
         for condition in conditions:
             failed = [one for one in failures if one.condition == condition]
-            places = ", ".join(sorted(one.namespace for one in failed)[:10])
-            more = f" and {len(failed) - 10} more" if len(failed) > 10 else ""
-            self._events.event(regarding, "Warning", condition, f"in {places}{more}: {failed[-1].reason}")
+            places = first_of(sorted(one.namespace for one in failed), 10)
+            self._events.event(regarding, "Warning", condition, f"in {places}: {failed[-1].reason}")
 
 
 def managing_distribution(copy: Metadata) -> list[str]:

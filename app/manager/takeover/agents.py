@@ -7,13 +7,14 @@ last. Agents do not own users' containers, so no container restarts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from app.api import names
 from app.daemon.flags import UsageError
 from app.daemon.image_plan import PULLING
 from app.kube.resources import DAEMONSETS
+from app.kube.text import first_of
 from app.manager import rbac
 from app.manager.gates import FeatureGateError
 from app.manager.takeover import arguments
@@ -96,12 +97,7 @@ def work_of(node_image: Mapping[str, Any] | None, requests: Iterable[Mapping[str
         if (one.get("status") or {}).get("phase") == "Recreating"
     ]
     parts = (("pulls", pulls), ("restarts containers of", restarts))
-    return " and ".join(f"{verb} {_listed(found)}" for verb, found in parts if found)
-
-
-def _listed(found: Sequence[str]) -> str:
-    rest = len(found) - _SHOWN
-    return ", ".join(found[:_SHOWN]) + (f" and {rest} more" if rest > 0 else "")
+    return " and ".join(f"{verb} {first_of(found, _SHOWN)}" for verb, found in parts if found)
 
 
 def kept_agents(seen: Installed, kept: Mapping[str, Any] | None) -> Json:
@@ -163,7 +159,8 @@ def handback(seen: Installed, before: Mapping[str, Any]) -> tuple[Step, ...]:
 def _replaced(seen: Installed, begun: bool) -> Step:
     nodes = [one.node for one in (agents_left(seen.agents) if begun else sorted(seen.agents, key=lambda one: one.node))]
     many = f"the agents of {len(nodes)} nodes" if len(nodes) != 1 else "the agent of 1 node"
-    does = f"replace {many}, one node at a time: {_listed(nodes)}" if nodes else "wait until all agents are ready"
+    names = first_of(nodes, _SHOWN)
+    does = f"replace {many}, one node at a time: {names}" if names else "wait until all agents are ready"
     return Step(does, "hand over", DAEMONSETS, DAEMON, seen.namespace)
 
 

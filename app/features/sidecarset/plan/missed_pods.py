@@ -17,6 +17,7 @@ from app.kube.jsonvalues import as_object
 from app.kube.objects import Pod
 from app.kube.quantities import IntOrPercentError, scaled
 from app.kube.selectors import Selector
+from app.kube.text import first_of
 from app.pods.predicates import is_active, is_ready
 
 # Conditions about Pods that were created without their sidecars. Condition ``SidecarsMissing`` of a Pod names the sets;
@@ -80,10 +81,9 @@ def set_conditions(present: object, missed: Sequence[Pod], now: datetime) -> lis
     others = [one for one in conditions if one.get("type") != PODS_MISSED]
     if not missed:
         return others if known is not None else None
-    named = ", ".join(f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in missed[:NAMED])
-    more = f" and {len(missed) - NAMED} more" if len(missed) > NAMED else ""
+    named = first_of([f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in missed], NAMED)
     number = f"{len(missed)} Pods run" if len(missed) > 1 else "1 Pod runs"
-    text = f"{number} without the containers, created while no webhook was called: {named}{more}"
+    text = f"{number} without the containers, created while no webhook was called: {named}"
     if known is not None and known.get("message") == text and known.get("status") == "True":
         return None
     since = known.get("lastTransitionTime") if known is not None and known.get("status") == "True" else None

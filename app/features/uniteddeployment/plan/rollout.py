@@ -44,6 +44,7 @@ from app.features.uniteddeployment.types import (
 from app.kube.clock import parsed_rfc3339
 from app.kube.jsonvalues import json_size
 from app.kube.objects import Pod
+from app.kube.text import first_of
 from app.pods.predicates import is_active, is_ready
 from app.workloads.settings import Revisions
 
@@ -325,8 +326,7 @@ def explained(here: Situation, replicas: Mapping[str, int]) -> tuple[list[tuple[
         )
         late = [one.metadata.name for one in pods if one.metadata.uid in reserved]
         if late:
-            more = f" and {len(late) - 5} more" if len(late) > 5 else ""
-            notes.append(f"subset {subset.name}: substitutes run for {', '.join(sorted(late)[:5])}{more}")
+            notes.append(f"subset {subset.name}: substitutes run for {first_of(sorted(late), 5)}")
         known = here.schedulable.get(subset.name)
         if known is not None and known.unschedulable:
             todo.append(
