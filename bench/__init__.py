@@ -1,1 +1,1 @@
-"""Measurements. Each module prints a table; bench/RESULTS.md keeps the figures with the command that made them."""
+"""Benchmarks. Each module prints a table; bench/RESULTS.md lists the figures with the commands that produced them."""

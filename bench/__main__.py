@@ -1,6 +1,7 @@
-"""``python -m bench``: every measurement in turn except the soak, which takes 20 minutes, or those named.
+"""Run the named benchmarks, or all except the soak test, which takes 20 minutes: ``python -m bench [NAME …]``.
 
-Exits with 1 if one of them fails or misses its limit. One that the machine disturbed (exit code 2) has not failed.
+Exits with 1 if a benchmark fails or exceeds its limit. Exit code 2 of a benchmark (other processes disturbed it) is not
+a failure.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ FOLDER = Path(__file__).resolve().parent
 
 
 def main() -> int:
-    """Run each measurement (a module with a ``main``) in a process of its own; return the exit code."""
+    """Run each benchmark (a module with a ``main``) in its own process. Returns the exit code."""
     modules = sorted(path for path in FOLDER.glob("[!_]*.py") if "\ndef main(" in path.read_text("utf-8"))
     failed = []
     for name in sys.argv[1:] or [path.stem for path in modules]:

@@ -1,13 +1,14 @@
-"""Injection against an empty FastAPI route: ``python -m bench.admission [--pairs 5] [--seconds 8]``.
+"""Compare injection with an empty FastAPI route: ``python -m bench.admission [--pairs 5] [--seconds 8]``.
 
-Both servers run with the same number of processes, the same TLS settings and the same load, in alternating pairs; the
-medians are printed. The empty route only parses the review and allows. One SidecarSet with two containers, a volume and
-env matches a one-container Pod; a third server has 1,000 sets of which that one matches.
+Both servers run with the same number of processes, the same TLS settings and the same load, in alternating pairs. The
+medians are printed. The empty route only parses and allows the review. One SidecarSet with two containers, a volume and
+environment variables matches a Pod with one container. A third server has 1,000 SidecarSets, of which only that one
+matches the Pod.
 
-With one connection, p50 is at most 1.3 times and p99 twice that of the empty route, from the first request on: there is
-no run before to warm up. On a shared machine the p50 of one server changes by half within seconds, so both servers are
-up and take turns of two seconds; interference only adds to a latency, so the lowest of all turns are compared. The time
-that a hypervisor and other processes took stands beside the figures; above 2 % nothing is judged.
+With one connection, p50 may be at most 1.3 times and p99 at most twice that of the empty route, without a warm-up. On a
+shared machine, the p50 of one server varies by half within seconds, so both servers run at once and are measured in
+alternating turns of two seconds. Interference can only increase a latency, so the lowest latencies of all turns are
+compared. If the hypervisor and other processes used more than 2% of the processor time, the result is not judged.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def sidecarset(name: str, app: str) -> dict[str, object]:
-    """The measured set: two containers, a volume and env, for Pods labeled ``app``."""
+    """Return a SidecarSet with two containers, a volume and environment variables. It selects Pods by label ``app``."""
     return {
         "apiVersion": "apps.kruise.io/v1beta1",
         "kind": "SidecarSet",
@@ -60,7 +61,7 @@ def sidecarset(name: str, app: str) -> dict[str, object]:
 
 
 def review() -> bytes:
-    """The creation of a one-container Pod as an API server sends it."""
+    """Return the review that an API server sends when a Pod with one container is created."""
     token = {
         "name": "kube-api-access-x2x4z",
         "readOnly": True,
@@ -145,7 +146,7 @@ def review() -> bytes:
 
 @contextmanager
 def server(command: list[str], port: int) -> Iterator[str]:
-    """A server process on loopback for the time of the block; yields its base URL."""
+    """Run a server process on loopback inside the context. Yields its base URL."""
     url = f"https://127.0.0.1:{port}"
     with tempfile.TemporaryFile() as said:
         process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=said)
@@ -162,7 +163,7 @@ def server(command: list[str], port: int) -> Iterator[str]:
 
 
 def serve(sets: int, workers: int, folder: Path) -> tuple[list[str], int]:
-    """The command of our service with so many SidecarSets of which one matches, and its port."""
+    """Return the command that serves ``sets`` SidecarSets, of which one matches, and its port."""
     policies = folder / f"sets-{sets}"
     policies.mkdir(exist_ok=True)
     objects = [sidecarset("s", "web"), *(sidecarset(f"other-{i}", f"other-{i}") for i in range(sets - 1))]
@@ -173,7 +174,7 @@ def serve(sets: int, workers: int, folder: Path) -> tuple[list[str], int]:
 
 
 def empty(workers: int, certs: Path) -> tuple[list[str], int]:
-    """The command of the empty route, and its port."""
+    """Return the command that serves the empty route, and its port."""
     port = free_port()
     command = [sys.executable, "-m", "uvicorn", "bench.empty:app", "--host", "127.0.0.1", "--port", str(port)]
     command += ["--loop", "uvloop", "--http", "httptools", "--no-access-log", "--log-level", "warning"]
@@ -182,57 +183,58 @@ def empty(workers: int, certs: Path) -> tuple[list[str], int]:
 
 
 def make_certificate(folder: Path) -> None:
-    """A throw-away key and certificate for the empty route, RSA 2048 as our own."""
+    """Create a temporary RSA 2048 key, as in our certificates, and a certificate for the empty route."""
     options = ["-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost"]
     files = ["-keyout", str(folder / "tls.key"), "-out", str(folder / "tls.crt")]
     subprocess.run(["openssl", "req", *options, *files], check=True, capture_output=True)
 
 
 def row(name: str, loads: list[Load]) -> str:
-    """One line of the result table: medians over the pairs."""
+    """Return a table row with the medians over the pairs."""
     return (
         f"| {name} | {median(load.per_second for load in loads):,.0f} | {median(load.p50 for load in loads):.2f} "
         f"| {median(load.p99 for load in loads):.2f} | {sum(load.failures for load in loads)} |"
     )
 
 
-#: How many times the latency of the empty route one connection may take.
+#: Maximum latency with one connection, as a multiple of the empty route's.
 ALLOWED: Final = {"p50": 1.3, "p99": 2.0}
-#: Part of the processors' time that others may have had: more, and the figures are theirs.
+#: Maximum share of processor time used by other processes. Above it, the figures are not judged.
 MAX_OTHERS: Final = 0.02
 _PATH: Final = "/mutate-pod"
 _EMPTY_ONE: Final = "empty route, 1 connection"
 _ONE: Final = "injection, 1 connection"
-#: How long each server is measured before it is the other's turn, with one connection.
+#: Duration of one server's turn with one connection.
 _TURN_SECONDS: Final = 2
 
 
 class Others:
-    """The part of this machine's processor time that went to its hypervisor and to other processes, since it was made.
+    """Share of the machine's processor time used by the hypervisor and other processes since this object was created.
 
-    The children of this process count as others until they have ended and were waited for.
+    Children of this process count as other processes until they have been waited for.
     """
 
     def __init__(self) -> None:
         self._before = _ticks()
 
     def part(self) -> float:
-        """Between 0 and 1."""
+        """Return the share, between 0 and 1."""
         others, all_of_it = (now - then for now, then in zip(_ticks(), self._before, strict=True))
         return others / all_of_it if all_of_it else 0.0
 
 
 def _ticks() -> tuple[float, int]:
-    """The ticks of others and all ticks of all processors: user, nice, system, idle, iowait, irq, softirq, steal."""
+    """Return the processor ticks used by others, and all ticks."""
+    # The fields are user, nice, system, idle, iowait, irq, softirq and steal.
     fields = Path("/proc/stat").read_text("ascii").partition("\n")[0].split()[1:9]
     times = [int(field) for field in fields]
     ours = sum(os.times()[:4]) * os.sysconf("SC_CLK_TCK")
-    # Interrupts are left out: most of them are the load's own packets.
+    # Interrupts are excluded, because most of them are caused by the load itself.
     return times[0] + times[1] + times[2] + times[7] - ours, sum(times)
 
 
 def verdict(empty_route: list[Load], ours: list[Load], others: float) -> tuple[str, int]:
-    """What one connection's figures say, and the exit code: 0 within the limit, 1 above, 2 not to be judged."""
+    """Return a summary for one connection, and the exit code: 0 within the limits, 1 above a limit, 2 not judged."""
     ratios = {
         name: min(getattr(load, name) for load in ours) / min(getattr(load, name) for load in empty_route)
         for name in ALLOWED

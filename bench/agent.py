@@ -1,7 +1,7 @@
-"""What the node agent takes on a node with 100 Pods: idle, and with a probe of each Pod every second.
+"""Measure the node agent's CPU and memory on a node with 100 Pods, idle and while probing each Pod every second.
 
-``python -m bench.agent``. The runtime and the API server are simulations in processes of their own; the agent is the
-real process, over real sockets.
+``python -m bench.agent``. The container runtime and the API server are simulated, each in its own process. The agent is
+the real process and uses real sockets.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NODE, PODS_ON_NODE, SECONDS = "bench", 100, 30.0
 
 
 def serve_runtime(folder: str, uids: list[str], ready: Any, commands: Any) -> None:
-    """The runtime's process; ``commands``: how many it has run."""
+    """Run the simulated runtime. ``commands`` is set to the number of commands it has run."""
 
     async def run() -> None:
         runtime = SimulatedRuntime(SystemClock())
@@ -50,7 +50,7 @@ def serve_runtime(folder: str, uids: list[str], ready: Any, commands: Any) -> No
 
 
 def serve_api(folder: str, ready: Any, probing: Any) -> None:
-    """The API server's process."""
+    """Run the simulated API server. Probing starts when ``probing`` is set."""
 
     async def run() -> None:
         clock = SystemClock()

@@ -1,8 +1,8 @@
-"""A budget under fire: ``python -m bench.budget [--pods 500] [--clients 16]``.
+"""Delete Pods concurrently under a PodUnavailableBudget: ``python -m bench.budget [--pods 500] [--clients 16]``.
 
-Ready Pods under a PodUnavailableBudget of 10 % are deleted on a real API server by clients at once, each Pod once. Two
-replicas behind a balancer judge. Measured: how many deletions are granted (exactly a tenth must be), and how long each
-takes. Then what a review costs that no budget concerns.
+Concurrent clients delete the ready Pods of a budget of 10% on a real API server, each Pod once. Two replicas behind a
+load balancer review the deletions. Prints how many deletions are allowed (exactly a tenth must be) and how long each
+takes, and the cost of a review of a Pod without a budget.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ from tests.scenarios.world import SYSTEM_NAMESPACE, eventually, install, running
 BUDGETS = POD_UNAVAILABLE_BUDGET.resource()
 BALANCER, REPLICAS = "127.0.0.1", ("127.0.0.2", "127.0.0.3")
 SHARE = 10
-#: See bench/priority.py.
+#: Autogroup niceness; see bench/priority.py.
 PRECEDENCE = int(os.environ.get("BENCH_NICE", "0"))
 REPEATS, CALLS = 15, 20_000
 
 
 @contextmanager
 def replicas(control_plane: ControlPlane, folder: Path, port: int) -> Iterator[None]:
-    """Managers that are reached by the balancer's name, ready."""
+    """Run two ready managers that API servers reach through the balancer's address."""
     kubeconfig = install(control_plane)
     with ExitStack() as stack:
         for number, address in enumerate(REPLICAS):
@@ -74,7 +74,7 @@ def replicas(control_plane: ControlPlane, folder: Path, port: int) -> Iterator[N
 
 
 async def balance(port: int) -> asyncio.Server:
-    """Connections to the balancer's address go to the replicas in turn."""
+    """Start a balancer that forwards connections to the replicas in turn."""
     turn = cycle(REPLICAS)
 
     async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -99,7 +99,7 @@ async def balance(port: int) -> asyncio.Server:
 
 
 async def measure(kubeconfig: Path, pods: int, clients: int) -> None:
-    """The line of the table."""
+    """Delete the Pods and print the table row."""
     transport = AiohttpTransport(await load_config(str(kubeconfig)))
     client = Client(transport, SystemClock())
     budget = {
@@ -163,7 +163,7 @@ async def measure(kubeconfig: Path, pods: int, clients: int) -> None:
 
 
 def unconcerned() -> None:
-    """What the step of creation and the guard cost a Pod that no budget concerns."""
+    """Print what the creation step and the deletion guard cost for a Pod without a budget."""
 
     def budgets(number: int) -> Store[PodUnavailableBudget]:
         store: Store[PodUnavailableBudget] = Store()

@@ -1,8 +1,8 @@
-"""A CloneSet beside a native ReplicaSet of the same size: ``python -m bench.cloneset [--pods 1000]``.
+"""Compare a CloneSet with a native ReplicaSet of the same size: ``python -m bench.cloneset [--pods 1000]``.
 
-On a private control plane whose Pods simulated nodes bind and run. Both go from nothing to that many ready Pods and
-back; the CloneSet changes its image in place in between. Measured are the time, the requests per Pod by who sent them
-and how, and the CPU of the manager and of all that serves it.
+Runs a private control plane with simulated nodes. Both workloads scale up from zero and back down to zero; in between,
+the CloneSet updates its image in place. Prints the time, the writes per Pod by verb and resource, and the CPU time of
+the manager, the nodes and the control plane.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from tests.cluster.controlplane import ControlPlane
 from tests.scenarios.world import manager
 
 CLONESETS = CLONE_SET.resource()
-#: Requests per Pod that cannot be avoided, on paper.
+#: Theoretical minimum of requests per Pod.
 MINIMUM = {
     "scale out": "4: create, bind, our conditions, the kubelet's report (ReplicaSet: 3)",
     "in place": "5: not ready, new image, restarted, ready again, the kubelet's Ready",
     "scale in": "2: delete, the kubelet's final delete",
 }
-#: Whose CPU is told beside the manager's.
+#: Control plane processes whose CPU time is printed.
 CONTROL_PLANE = ("kube-apiserver", "etcd", "kube-controller-manager")
 _REQUEST = re.compile(
     r'^apiserver_request_total\{code="(?P<code>\d+)".*?resource="(?P<resource>[a-z]*)".*?'
@@ -42,7 +42,7 @@ _WEBHOOK = re.compile(r"^apiserver_admission_webhook_request_total\{[^}]*\} ([0-
 
 
 class Meter:
-    """What an API server has counted, and the CPU of processes."""
+    """Reads the API server's request metrics and the CPU time of processes."""
 
     def __init__(self, client: Client, processes: dict[str, int]) -> None:
         self._client = client
@@ -66,7 +66,7 @@ class Meter:
 
 
 def family(process: int) -> list[int]:
-    """A process and all that it started: a manager has several."""
+    """Return the process IDs of a process and its descendants. The manager has several processes."""
     children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
     return [process, *(one for child in children for one in family(int(child)))]
 
@@ -79,14 +79,14 @@ async def wait_for(client: Client, resource: Resource, name: str, pods: int, upd
         seen = status.get("observedGeneration", 0) >= found["metadata"]["generation"]
         if pods and seen and status.get(field, 0) == pods:
             return
-        # The status stops counting a Pod when it is told to go; here it is gone when nobody has it.
+        # The status does not count terminating Pods, but the scale-down ends only when all Pods are gone.
         if not pods and not (await client.list_page(PODS, "default", label_selector=f"app={name}", limit=1)).items:
             return
         await asyncio.sleep(0.1)
 
 
 async def step(meter: Meter, client: Client, resource: Resource, name: str, change: Any, pods: int, what: str) -> float:
-    """Make a change and wait for it to be done; the seconds, printed with all that it took."""
+    """Patch the workload and wait until the change is complete. Prints its cost and returns the seconds it took."""
     total = max(pods, step.size)  # type: ignore[attr-defined]
     before = await meter.read()
     began = time.monotonic()
@@ -108,7 +108,7 @@ async def step(meter: Meter, client: Client, resource: Resource, name: str, chan
 
 
 def clone_set(name: str) -> dict[str, Any]:
-    """The same as a CloneSet that is updated in place."""
+    """Return a CloneSet like ``replica_set``, updated in place."""
     body = replica_set(name)
     rolling = {"podUpdatePolicy": "InPlaceIfPossible", "maxUnavailable": "20%", "partition": 0, "maxSurge": 0}
     body["spec"]["updateStrategy"] = {"type": "RollingUpdate", "rollingUpdate": rolling}
@@ -140,7 +140,7 @@ async def measure(kubeconfig: str, processes: dict[str, int], pods: int) -> None
 
 
 async def idle(meter: Meter, seconds: float = 5.0) -> None:
-    """What processes use of a second in which nothing happens: it is part of what follows, by its length."""
+    """Print the CPU time of idle processes per second. The figures of each step include it."""
     before = await meter.read()
     await asyncio.sleep(seconds)
     after = await meter.read()

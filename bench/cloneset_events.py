@@ -1,8 +1,9 @@
-"""What a CloneSet's passes and its Pods' events cost the controller: ``python -m bench.cloneset_events``.
+"""Measure what reconciles and Pod events cost the CloneSet controller: ``python -m bench.cloneset_events``.
 
-In process, with an API server that only notes what it is asked: CPU of this process, without decoding. Ready Pods of a
-CloneSet and Pods of others stand in the cache. Measured are a pass with nothing to do, an event of an own Pod with the
-pass that a burst of them brings (one per 50 ms, so 50 of 1,000 per second), an event of a Pod of others, and memory.
+The controller runs in this process, with an API server that only records requests. The cache holds the ready Pods of a
+CloneSet and other Pods. Prints the CPU time, without decoding, of a reconcile with nothing to do, of an event of one of
+the CloneSet's Pods (including its share of a reconcile, which handles the 50 events of 50 ms), and of an event of
+another Pod. ``--memory`` prints the memory used for a CloneSet instead.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from tests.features.cloneset.writing import clone_set, rolling
 from tests.kube.podsample import pod_json
 
 ROUNDS = 9
-#: Events per second of one CloneSet, and so in one pass.
+#: Events per second of one CloneSet.
 RATE = 1_000
 BURST = int(RATE * COALESCE_SECONDS)
 READY = [
@@ -36,7 +37,7 @@ KEY = ObjectKey("shop", "cs")
 
 
 async def cluster(own: int, others: int) -> tuple[Shell, list[dict[str, Any]]]:
-    """A settled CloneSet with so many Pods among so many others, and those Pods."""
+    """Return a shell with a stable CloneSet of ``own`` Pods and with ``others`` other Pods, and the CloneSet's Pods."""
     shell = Shell()
     shell.show(clone_set(replicas=own, updateStrategy=rolling(policy="InPlaceIfPossible"), metadata={"generation": 1}))
     store = shell.caches.pods
@@ -55,14 +56,14 @@ async def cluster(own: int, others: int) -> tuple[Shell, list[dict[str, Any]]]:
 
 
 async def _created(shell: Shell) -> list[tuple[str, dict[str, Any]]]:
-    """Reconcile; return the path and body of each object that this created. One reconcile creates a limited number."""
+    """Reconcile and return the path and body of each created object. One reconcile creates a limited number."""
     shell.server.requests.clear()
     await shell.reconciler(KEY)
     return [(path, body) for method, path, body in shell.server.requests if method == "POST"]
 
 
 def _show_created(shell: Shell, path: str, body: dict[str, Any], pods: list[dict[str, Any]]) -> None:
-    """Put a created object into the cache, a Pod as ready."""
+    """Put a created object into the cache. Pods are ready."""
     body["metadata"] |= {
         "uid": f"uid-{len(pods)}",
         "resourceVersion": "1",
@@ -79,7 +80,7 @@ def _show_created(shell: Shell, path: str, body: dict[str, Any], pods: list[dict
 
 
 def changed(pods: list[dict[str, Any]], version: int) -> list[Any]:
-    """A burst of Pods whose readiness flips, decoded."""
+    """Return the Pods with changed readiness, decoded."""
     status = "True" if version % 2 else "False"
     for pod in pods:
         pod["metadata"]["resourceVersion"] = str(version)
@@ -118,7 +119,7 @@ async def measure(own: int, others: int) -> None:
 
 
 async def memory(pods: int) -> None:
-    """What so many own Pods take, all that is remembered of them included."""
+    """Print the memory used for a CloneSet with this many Pods, including the controller's state."""
     gc.collect()
     before = resident_mib()
     shell, made = await cluster(pods, 0)

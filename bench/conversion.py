@@ -1,7 +1,7 @@
-"""What a large /convert costs, and how long reviews wait for it: ``python -m bench.conversion [--objects 10000]``.
+"""Measure a large conversion and how long reviews wait for it: ``python -m bench.conversion [--objects 10000]``.
 
-One webhook process over TLS. A client sends reviews one after the other; in the middle of it the API server's largest
-wish comes in: all CloneSets of a cluster in one ConversionReview.
+One webhook process serves TLS. While a client sends reviews one by one, the largest request that an API server sends
+arrives: a ConversionReview with all CloneSets of a cluster.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _JSON: Final = {"Content-Type": "application/json"}
 
 
 def cloneset(number: int) -> dict[str, Any]:
-    """A CloneSet of about 3.1 kB, as the API server has it."""
+    """Return a CloneSet of about 3.1 kB, as the API server sends it."""
     env = [{"name": f"VARIABLE_{index}", "value": "value " * 3} for index in range(8)]
     limits = {"cpu": "1", "memory": "1Gi"}
     containers = [
@@ -64,7 +64,7 @@ def cloneset(number: int) -> dict[str, Any]:
 
 
 def wish(objects: int) -> bytes:
-    """The ConversionReview of so many."""
+    """Return a ConversionReview with this many CloneSets."""
     request = {
         "uid": "705ab4f5-6393-11e8-b7cc-42010a800002",
         "desiredAPIVersion": "apps.kruise.io/v1alpha1",
@@ -74,7 +74,7 @@ def wish(objects: int) -> bytes:
 
 
 async def measure(url: str, large: bytes) -> None:
-    """Print how long reviews take without the large one and beside it."""
+    """Print the latency of reviews alone and during the conversion."""
     context = ssl._create_unverified_context()
     body = review()
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context, limit=0), headers=_JSON) as http:
@@ -103,7 +103,7 @@ async def measure(url: str, large: bytes) -> None:
 
 
 async def _convert(url: str, large: bytes) -> float:
-    """Sent and read by curl: this client's own loop must not be what reviews wait for."""
+    """Send the ConversionReview with curl, so that it does not block this client's event loop. Returns the seconds."""
     started = time.perf_counter()
     with tempfile.NamedTemporaryFile() as file:
         await asyncio.to_thread(Path(file.name).write_bytes, large)
@@ -120,11 +120,11 @@ async def _convert(url: str, large: bytes) -> float:
 
 
 def main() -> None:
-    """Run it and print the table."""
+    """Run the benchmark and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--objects", type=int, default=10_000)
     options = parser.parse_args()
-    features()  # what they declare can be converted
+    features()  # registers the kinds for conversion
     large = wish(options.objects)
     started = time.process_time()
     answer = convert_review(large, convert)

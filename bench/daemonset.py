@@ -1,7 +1,7 @@
-"""What runs on every node, on many: ``python -m bench.daemonset [--nodes 1000]``.
+"""Measure DaemonSets and BroadcastJobs on many nodes: ``python -m bench.daemonset [--nodes 1000]``.
 
-A native DaemonSet and ours go out to all nodes, and to another image, 20 % of the nodes at once; ours in place too. A
-BroadcastJob goes to as many. Nodes change their labels under 20 DaemonSets.
+A native DaemonSet and ours are rolled out to all nodes and then updated to another image on 20% of the nodes at a time,
+ours also in place. A BroadcastJob runs on all nodes. Finally, the labels of all nodes change while 20 DaemonSets exist.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Done = Callable[[], Awaitable[bool]]
 
 
 def daemon_set(name: str, resource: Resource = OURS, **strategy: Any) -> dict[str, Any]:
-    """On every node, 20 % of them at once."""
+    """Return a DaemonSet for all nodes that updates 20% of them at a time."""
     labels = {"app": name}
     containers = [{"name": "main", "image": "nginx:1"}]
     spec = {"terminationGracePeriodSeconds": 1, "automountServiceAccountToken": False, "containers": containers}
@@ -51,12 +51,12 @@ def daemon_set(name: str, resource: Resource = OURS, **strategy: Any) -> dict[st
 
 
 def named(resource: Resource, name: str, spec: dict[str, Any]) -> dict[str, Any]:
-    """An object."""
+    """Return an object with this name and spec."""
     return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": name}, "spec": spec}
 
 
 async def until(done: Done, every: float = 0.1) -> None:
-    """Look again and again."""
+    """Poll until ``done`` returns true."""
     while True:
         if await done():
             return
@@ -64,7 +64,7 @@ async def until(done: Done, every: float = 0.1) -> None:
 
 
 class Bench:
-    """One control plane under measurement. ``used``: the CPU seconds of each process in the last step."""
+    """Measures a control plane. ``used`` holds the CPU seconds of each process in the last step."""
 
     def __init__(self, client: Client, meter: Meter) -> None:
         self.client = client
@@ -72,7 +72,7 @@ class Bench:
         self.used: dict[str, float] = {}
 
     async def step(self, what: str, per: int, change: Awaitable[Any], done: Done, every: float = 0.1) -> float:
-        """Make a change, wait for its end; the seconds, printed with the CPU and the writes."""
+        """Make a change and wait until it is complete. Prints time, CPU and writes; returns the seconds."""
         before, began = await self.meter.read(), time.monotonic()
         await change
         await until(done, every)
@@ -87,7 +87,7 @@ class Bench:
         return seconds
 
     async def settle(self) -> None:
-        """Wait until the manager has dealt with new nodes: nothing but Leases is written for three seconds."""
+        """Wait until the manager has handled new nodes: only Leases have been written for three seconds."""
         before: dict[str, int] = {}
         while True:
             now = {key: count for key, count in (await self.meter.read())[0].items() if "leases" not in key}
@@ -97,7 +97,7 @@ class Bench:
             await asyncio.sleep(3.0)
 
     def counted(self, resource: Resource, name: str, **wanted: int) -> Done:
-        """The status says so of the present spec."""
+        """Return a function that checks whether the status has these values and observes the latest generation."""
 
         async def look() -> bool:
             found = await self.client.get(resource, name, "default")
@@ -108,7 +108,7 @@ class Bench:
         return look
 
     async def gone(self, resource: Resource, name: str) -> None:
-        """Delete it and wait for its Pods."""
+        """Delete the object and wait until its Pods are gone."""
         await self.client.delete(resource, name, "default", propagation_policy="Background")
 
         async def nobody() -> bool:
@@ -119,13 +119,13 @@ class Bench:
 
 
 async def daemons(bench: Bench, total: int) -> None:
-    """The DaemonSets, one after the other."""
+    """Measure the DaemonSets one by one."""
     image = {"spec": {"template": {"spec": {"containers": [{"name": "main", "image": "nginx:2"}]}}}}
 
     async def known() -> bool:
         return len((await bench.client.list(NODE_IMAGES)).items) >= total
 
-    await until(known)  # else their NodeImages would be made beside the native DaemonSet
+    await until(known)  # otherwise NodeImages would be created during the first measurement
     await bench.settle()
     out: dict[str, float] = {}
     update: dict[str, float] = {}
@@ -151,15 +151,15 @@ async def daemons(bench: Bench, total: int) -> None:
 
 
 async def broadcast(bench: Bench, total: int) -> None:
-    """A BroadcastJob until all its Pods run."""
+    """Measure a BroadcastJob until all its Pods are running."""
     container = {"name": "main", "image": "busybox:1", "command": ["sleep", "3600"]}
     pod = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [container]}
     pod["automountServiceAccountToken"] = False
     spec = {"template": {"metadata": {"labels": {"app": "once"}}, "spec": pod}}
 
     async def running() -> bool:
-        # Its status counts Pods before they run; of those that do not one is asked for, for a list of all would cost
-        # the API server more than the job does.
+        # The status counts Pods before they run. Request at most one Pod that is not running: listing all Pods would
+        # cost the API server more than the job.
         status = (await bench.client.get(JOBS, "once", "default")).get("status") or {}
         if status.get("active", 0) != total:
             return False
@@ -174,7 +174,7 @@ async def broadcast(bench: Bench, total: int) -> None:
 
 
 async def node_events(bench: Bench, total: int) -> None:
-    """One label of every node in turn, under DaemonSets that have no Pod anywhere."""
+    """Measure a label change on every node while DaemonSets without Pods exist."""
     client = bench.client
     for number in range(SETS):
         body = daemon_set(f"idle-{number}")
@@ -198,8 +198,8 @@ async def node_events(bench: Bench, total: int) -> None:
 
 @contextmanager
 def cluster(total: int, *more: str, agents: bool = False) -> Iterator[tuple[str, dict[str, int]]]:
-    """A control plane with that many nodes and our manager."""
-    # That many simulated nodes renew their leases one after the other, too slowly on a loaded machine.
+    """Run a control plane with ``total`` simulated nodes and our manager."""
+    # Simulated nodes renew their leases one by one, which is too slow for so many nodes on a busy machine.
     limits = ["--kube-api-qps=1000", "--kube-api-burst=2000", "--node-monitor-grace-period=1h"]
     with (
         ControlPlane(controller_manager_args=limits) as control_plane,
@@ -215,7 +215,7 @@ def cluster(total: int, *more: str, agents: bool = False) -> Iterator[tuple[str,
 async def measure(
     kubeconfig: str, processes: dict[str, int], *parts: Callable[[Bench], Awaitable[None]], per: str = "node"
 ) -> None:
-    """Print the table of these parts."""
+    """Run these parts and print their table."""
     async with user(kubeconfig) as client:
         print(f"| what | seconds | CPU ms per {per} | writes per {per} |\n|---|---|---|---|")
         for part in parts:

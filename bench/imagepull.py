@@ -1,8 +1,8 @@
-"""Images pulled ahead on many nodes: ``python -m bench.imagepull [--nodes 500] [--parallelism 50]``.
+"""Measure an ImagePullJob on many nodes: ``python -m bench.imagepull [--nodes 500] [--parallelism 50]``.
 
-An ImagePullJob reaches all nodes of a real API server, whose simulated agents pull. Every change of NodeImages and of
-the job is watched: how many nodes were asked and not done at once, and how many of the writes changed nothing. Then
-what NodeImages take in memory, decoded as the controllers keep them.
+Simulated agents pull an image for a job on all nodes of a real API server. The benchmark watches all NodeImages and the
+job, and prints how many nodes were pulling at once and how many writes changed nothing. It then prints the memory that
+NodeImages use, decoded as in the controllers' caches.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ from bench.daemonset import Bench, cluster, measure, named, until
 
 JOBS: Final = IMAGE_PULL_JOB.resource()
 NODE_IMAGES: Final = NODE_IMAGE.resource()
-#: What each NodeImage has in the measurement of memory.
+#: Number of tags and labels of each NodeImage in the memory measurement.
 TAGS, LABELS = 20, 12
 KEPT = 1_000
 PARALLELISM: Final = 50
 
 
 class Watcher:
-    """Sees every state that NodeImages and the job have, in the order in which they have them."""
+    """Watches every change of the NodeImages and the job, in order."""
 
     def __init__(self, client: Client, image: str) -> None:
         self._client = client
         self._image = image
         self._asked: set[str] = set()
-        #: How many nodes had been asked and were not done, at most.
+        #: Maximum number of nodes with an unfinished pull.
         self.most = 0
-        #: Changes that the API server told of, by kind.
+        #: Number of observed changes, by resource.
         self.changes: Counter[str] = Counter()
 
     async def run(self) -> None:
-        """Watch until cancelled."""
+        """Watch until canceled."""
         node_images: Store[NodeImage] = Store()
         jobs: Store[Any] = Store()
         node_images.subscribe(self._node_image)
@@ -87,12 +87,12 @@ class Watcher:
 
 
 async def pull(bench: Bench, total: int, parallelism: int) -> None:
-    """An ImagePullJob on all nodes."""
+    """Measure an ImagePullJob on all nodes."""
     client = bench.client
 
     async def there() -> bool:
         found = (await client.list(NODE_IMAGES)).items
-        # An agent that has begun has said so: its zeros are part of no job.
+        # Each agent initializes its status at startup; that write is not part of the job.
         return len(found) >= total and all("desired" in (one.get("status") or {}) for one in found)
 
     async def done() -> bool:
@@ -123,7 +123,7 @@ async def pull(bench: Bench, total: int, parallelism: int) -> None:
 
 
 def memory() -> None:
-    """What NodeImages take in the store of the manager."""
+    """Print the memory that NodeImages use in the manager's store."""
     raw = [msgspec.json.encode(_node_image(number)) for number in range(KEPT)]
     gc.collect()
     tracemalloc.start()
@@ -138,8 +138,8 @@ def memory() -> None:
 
 
 def _node_image(number: int) -> dict[str, Any]:
-    """As it comes from the API server, some time after jobs asked for images."""
-    # Those that a job asks at once say the same of its tag.
+    """Return a NodeImage as the API server sends it, after its pulls have succeeded."""
+    # NodeImages that a job updates in one batch have the same timestamps.
     turn = number // PARALLELISM
     time = f"2030-01-01T00:{turn:02}:00Z"
     images: dict[str, Any] = {}

@@ -1,8 +1,9 @@
-"""One review of a new Pod, from the bytes of the request to the bytes of the answer, in this process:
+"""Measure the review of a new Pod in this process, from request bytes to response bytes:
 ``python -m bench.injection [--rounds 7]``.
 
-No server, no TLS: what is left is the envelope, the pipeline and the patch. "decide" is the pipeline alone. The rounds
-go through all cases in turn; medians are printed. The Pod has one container, the set two containers, a volume and env.
+Without a server and TLS, this measures the review envelope, the mutators and the patch; "decide" measures the mutators
+alone. Each round runs all cases, and the medians are printed. The Pod has one container; the SidecarSet has two
+containers, a volume and environment variables.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ REVIEWS_PER_ROUND = 5_000
 
 
 def lookups() -> InjectionLookups:
-    """A cluster with the Pod's namespace, and without revisions."""
+    """Return the lookups of a cluster with the Pod's namespace and without revisions."""
     namespaces: Store[Namespace] = Store()
     namespaces.put(Namespace(ObjectMeta(name="shop")))
     return InjectionLookups(namespaces, Store({RECORDED_SET: lambda _: ()}), None, "kruise-system")
@@ -43,14 +44,14 @@ def lookups() -> InjectionLookups:
 
 @dataclass(frozen=True)
 class Case:
-    """One world: what stands in the table, and the decision it leads to."""
+    """A case: its name in the table, and the function that decides a review."""
 
     name: str
     decide: Callable[[Review], Any]
 
 
 def case(name: str, sets: Iterable[dict[str, Any]]) -> Case:
-    """The pipeline with these sets applied."""
+    """Return a case with these SidecarSets."""
     index = SidecarSetIndex()
     for obj in sets:
         index.update(with_defaults(obj))
@@ -63,7 +64,7 @@ def case(name: str, sets: Iterable[dict[str, Any]]) -> Case:
 
 
 def sharing() -> dict[str, Any]:
-    """A set whose two containers have to be rendered for each Pod: shared mounts and transferred env."""
+    """Return a SidecarSet that must be rendered for each Pod, due to shared mounts and transferred env variables."""
     obj: dict[str, Any] = sidecarset("s", "web")
     for container in obj["spec"]["containers"]:
         container["shareVolumePolicy"] = {"type": "enabled"}
@@ -78,18 +79,18 @@ def parsed_review(body: bytes) -> Review:
 
 
 def answered(decide: Callable[[Review], Any], body: bytes) -> object:
-    """The answer to the bytes of a review."""
+    """Return the response to a review given as bytes."""
     parsed = parsed_review(body)
     return answer(parsed.uid, decide(parsed))
 
 
 def microseconds(call: Callable[[], object]) -> float:
-    """Processor time of one call: what others do on the machine does not count."""
+    """Return the processor time of one call, which excludes other processes."""
     return timeit.timeit(call, timer=time.process_time, number=REVIEWS_PER_ROUND) / REVIEWS_PER_ROUND * 1e6
 
 
 def main() -> None:
-    """Measure and print the table."""
+    """Run the benchmark and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=7)
     rounds = parser.parse_args().rounds

@@ -1,4 +1,4 @@
-"""Load for HTTPS endpoints on this machine, made by wrk: bounded in time, loopback only."""
+"""Generates load with wrk: for a limited time, and only on loopback HTTPS endpoints."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ f:close()
 
 @dataclass(frozen=True)
 class Load:
-    """What one run of wrk saw: requests per second, latencies in milliseconds, and answers that were not 2xx."""
+    """Result of a wrk run. Latencies are in milliseconds; ``failures`` counts error responses and socket errors."""
 
     per_second: float
     p50: float
@@ -33,7 +33,7 @@ class Load:
 
 
 def run(url: str, body: bytes, *, connections: int, seconds: int) -> Load:
-    """POST ``body`` over keep-alive connections for some seconds. ``url`` must be on loopback."""
+    """POST ``body`` repeatedly over keep-alive connections. ``url`` must be on loopback."""
     if shutil.which("wrk") is None:
         raise SystemExit("bench: wrk is missing; install it with: python -m tests.kit.debian wrk")
     if not url.startswith("https://127.0.0.1:"):
@@ -56,14 +56,14 @@ def run(url: str, body: bytes, *, connections: int, seconds: int) -> Load:
 
 
 def free_port() -> int:
-    """A loopback port nobody listens on right now."""
+    """Return an unused loopback port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def wait_until_up(url: str, process: subprocess.Popen[bytes], deadline: float = 60.0) -> float:
-    """Wait until ``url`` answers; returns the seconds it took. The certificate, made on the fly, is not checked."""
+    """Wait until ``url`` responds, and return the seconds it took. The self-signed certificate is not verified."""
     start = time.monotonic()
     context = ssl._create_unverified_context()
     while time.monotonic() - start < deadline:

@@ -1,4 +1,4 @@
-"""Precedence over other work on the machine, where the scheduler groups processes by session (autogroup)."""
+"""Scheduling priority over other processes, where the Linux scheduler groups processes by session (autogroup)."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 
 
 def take_precedence(nice: int, others: Iterable[int] = ()) -> None:
-    """Give this process's session, and those of ``others`` (process ids), a share of the processors as ``nice`` says.
+    """Set the autogroup niceness of this process's session and of the sessions of ``others`` (process IDs).
 
-    The session must be our own: start the measurement with ``setsid``. Without the right to do so nothing changes.
+    Does nothing without permission, or if the session belongs to another program; start the benchmark with ``setsid``.
     """
     if not nice or (os.getsid(0) != os.getpid() and os.getsid(0) != os.getppid()):
         return

@@ -1,11 +1,11 @@
-"""The processes of a replica: ``python -m bench.processes [memory] [busy] [count] [deletes]``.
+"""Measure the processes of a replica: ``python -m bench.processes [memory] [busy] [count] [deletes]``.
 
-``memory``: time to ready, and the proportional set size of all processes, idle and with 10,000 Pods in the caches.
-``busy``: latency of admission at 2,000 reviews per second with the reconciler idle and at 90 % of a core, in pairs.
-``count``: the same load, and as much as goes, with 1, 2 and 4 webhook processes.
-``deletes``: what a deletion of an unprotected object costs us: calls the API server makes for it.
+``memory``: startup time, and the proportional set size of all processes, idle and with 10,000 Pods in the caches.
+``busy``: latency at 2,000 reviews per second, alternating between an idle reconciler and one that uses 90% of a core.
+``count``: the same load and the maximum load with 1, 2 and 4 webhook processes.
+``deletes``: webhook calls that the API server makes when unprotected objects are deleted.
 
-All before a real API server; the Pods are made up (bench/replay.py). The load runs on the same machine.
+All use a real API server with synthetic Pods (bench/replay.py). The load generator runs on the same machine.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from tests.scenarios.world import eventually, install
 
 PODS = 10_000
 RATE = 2_000
-#: How busy the reconciler is kept, as part of one core, and how near is near enough.
+#: Target CPU use of the busy reconciler, as a share of one core, and its tolerance.
 BUSY, NEAR = 0.9, 0.05
-#: The niceness of this session and of the control plane's: other work on the machine must not be what is measured.
-#: Counts only if it has a session of its own (``setsid -w python -m bench.processes``).
+#: Niceness of this session and the control plane's, to reduce interference from other processes. It takes effect only
+#: if the benchmark has its own session (``setsid -w python -m bench.processes``).
 PRECEDENCE = int(os.environ.get("BENCH_NICE", "0"))
-#: The SidecarSet that the made-up Pods carry the mark of.
+#: Name of the SidecarSet that is recorded as injected in the synthetic Pods.
 POD_SET = "log-agent"
 
 
 @contextmanager
 def cluster() -> Iterator[tuple[ControlPlane, Path]]:
-    """A control plane with our kinds, and a folder for files."""
+    """Run a control plane with our CRDs. Yields it and a temporary folder."""
     with ControlPlane(controller_manager=True) as control_plane, tempfile.TemporaryDirectory() as folder:
         take_precedence(PRECEDENCE, (process.pid for process in control_plane.run.processes.values()))
         install(control_plane)
@@ -51,25 +51,25 @@ def cluster() -> Iterator[tuple[ControlPlane, Path]]:
 
 
 def apply_sets(control_plane: ControlPlane) -> None:
-    """One set that is injected, one whose Pods stand in the cache; needs the manager, whose webhooks judge them."""
+    """Create a SidecarSet to inject and the SidecarSet of the synthetic Pods. The manager must be running."""
     sets = [sidecarset("s", "web"), sidecarset(POD_SET, "no-pod-that-is-created")]
     control_plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(sets))
 
 
 def shown_memory(one: MeasuredReplica) -> str:
-    """All processes together, and each."""
+    """Return the total memory and that of each process."""
     found = one.memory()
     return f"{sum(found.values()):.0f} MiB (" + ", ".join(f"{name} {size:.0f}" for name, size in found.items()) + ")"
 
 
 def wait_for_pods(one: MeasuredReplica) -> None:
-    """Until the reconciler holds all Pods."""
+    """Wait until all Pods are in the reconciler's cache."""
     eventually(lambda: str(PODS) in one.page(one.health_port, "debug/caches"), "all Pods are in the cache")
-    time.sleep(2)  # what was needed for the list only is given back
+    time.sleep(2)  # until memory that only the initial list needed is freed
 
 
 def memory(starts: int) -> None:
-    """Time to ready and memory."""
+    """Measure startup time and memory."""
     with cluster() as (control_plane, folder):
         with front(control_plane, 0) as empty:
             times = []
@@ -88,7 +88,7 @@ def memory(starts: int) -> None:
 
 
 def share(one: MeasuredReplica, seconds: float) -> dict[str, float]:
-    """Name → part of one core used over so many seconds from now."""
+    """Return process name → share of one core used during the next ``seconds``."""
     before, began = one.cpu(), time.perf_counter()
     time.sleep(seconds)
     elapsed = time.perf_counter() - began
@@ -96,27 +96,27 @@ def share(one: MeasuredReplica, seconds: float) -> dict[str, float]:
 
 
 def keep_busy(one: MeasuredReplica, source: Front, rate: int) -> int:
-    """Replay so many changes per second that the reconciler uses 90 % of a core; returns that rate."""
+    """Find and keep the rate of Pod changes at which the reconciler uses 90% of a core. Returns the rate."""
     for _ in range(6):
         began, sent = time.perf_counter(), source.replay(rate)
         used = share(one, 1.5)["reconciler"]
         took, sent = time.perf_counter() - began, source.replay(rate) - sent
         if abs(used - BUSY) <= NEAR:
             break
-        # By what came through, not by what was asked for: the machine may be too busy to send that much.
+        # Scale the rate achieved, not the rate requested, which a busy machine may not reach.
         rate = max(200, int(sent / took * min(2.0, BUSY / max(used, 0.05))))
     return rate
 
 
 def settle(one: MeasuredReplica) -> None:
-    """Wait until the reconciler has worked off what was sent."""
+    """Wait until the reconciler has processed all changes."""
     for _ in range(10):
         if share(one, 0.5)["reconciler"] < NEAR:
             return
 
 
 def busy(pairs: int, seconds: float, per_second: int) -> None:
-    """Latency beside an idle and a busy reconciler."""
+    """Measure latency with an idle and with a busy reconciler."""
     body = review()
     idle, loaded, used = [], [], []
     with (
@@ -155,7 +155,7 @@ HEAD = (
 
 
 def row(name: str, found: list[Interval]) -> str:
-    """Medians over the pairs; failures are added up."""
+    """Return a table row: the medians over the pairs, and the total number of failures."""
     cells = [f"{median(i.per_second for i in found):,.0f}"]
     for field in ("p50", "p99", "p999", "longest"):
         cells.append(f"{median(getattr(i, field) for i in found):.2f}")
@@ -164,7 +164,7 @@ def row(name: str, found: list[Interval]) -> str:
 
 
 def count(pairs: int, seconds: float) -> None:
-    """1, 2 and 4 webhook processes."""
+    """Measure throughput and memory with 1, 2 and 4 webhook processes."""
     body = review()
     held: dict[int, list[Interval]] = {1: [], 2: [], 4: []}
     most: dict[int, list[float]] = {1: [], 2: [], 4: []}
@@ -186,7 +186,7 @@ def count(pairs: int, seconds: float) -> None:
 
 
 def deletes(number: int) -> None:
-    """Deletions of unprotected objects, seen by the API server's own metrics."""
+    """Count webhook calls for deletions, using the API server's metrics."""
     with cluster() as (control_plane, folder), replica(control_plane, control_plane.server, folder) as one:
         names = [f"c{index}" for index in range(number)]
         objects = [
@@ -213,7 +213,7 @@ def deletes(number: int) -> None:
 
 
 def _calls(control_plane: ControlPlane) -> dict[str, int]:
-    """Calls of each webhook of ours for deletions, by the API server's count."""
+    """Return the number of calls for deletions by webhook, from the API server's metrics."""
     _, text = control_plane.request("GET", "/metrics")
     found: dict[str, int] = {}
     for line in str(text).splitlines():
@@ -230,7 +230,7 @@ def _reviews(one: MeasuredReplica) -> float:
 
 
 def main() -> None:
-    """Run what was asked for, or all."""
+    """Run the named benchmarks, or all."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("what", nargs="*", choices=["memory", "busy", "count", "deletes", []])
     parser.add_argument("--pairs", type=int, default=5)

@@ -1,9 +1,9 @@
-"""Reviews at a constant rate, in a process of its own: ``python -m bench.rate --url … --body FILE --rate 2000``.
+"""Send reviews at a constant rate: ``python -m bench.rate --url … --body FILE --rate 2000``.
 
-Open loop: a review is due at its moment whether the ones before were answered or not, and waiting for a free
-connection counts as latency. So a pause of the service is seen by everybody who would have met it. Latency begins when
-the generator hands a review out; how late the generator itself was stands beside it, so that a busy machine is not
-taken for a slow service. Prints one JSON line per interval.
+The load is an open loop: reviews are due at fixed times, whether or not earlier ones have been answered, and the wait
+for a free connection counts as latency. A pause of the service therefore affects every review that is due during it.
+Latency starts when the generator hands out a review. The generator's own lateness is reported separately, so that a
+busy machine is not mistaken for a slow service. Prints one JSON line per interval.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from typing import IO, cast
 import uvloop
 
 ROOT = Path(__file__).resolve().parent.parent
-#: Reviews are handed out in portions this many times a second; timers cannot do much better.
+#: Batches of reviews handed out per second. Timers are not precise enough for many more.
 PORTIONS = 500
-#: What must stand in the answer to an allowed review.
+#: Content of every response that allows the request.
 ALLOWED = b'"allowed":true'
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """What was seen in one interval. Latencies and lateness in milliseconds; ``failures``: not answered, or refused."""
+    """Results of one interval, in milliseconds except ``seconds``. ``failures`` counts denials and lost reviews."""
 
     seconds: float
     answered: int
@@ -47,13 +47,13 @@ class Interval:
     p99: float
     p999: float
     longest: float
-    #: Handed out and not answered when the interval ended.
+    #: Reviews without a response at the end of the interval.
     pending: int
     late_p99: float
 
 
 class _Connection(asyncio.Protocol):
-    """One keep-alive connection with at most one review on its way."""
+    """A keep-alive connection with at most one pending review."""
 
     def __init__(self, load: _Load) -> None:
         self._load = load
@@ -63,14 +63,14 @@ class _Connection(asyncio.Protocol):
         self._due = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's are no subclass
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's class is not a subclass
         self._load.free(self)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self._load.lost(self, failed=self._due > 0.0)
 
     def post(self, due: float) -> bool:
-        """Send a review; false if the connection is closing."""
+        """Send a review. Returns false if the connection is closing."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return False
@@ -111,7 +111,7 @@ class _Load:
         self.reconnect = asyncio.Event()
 
     def free(self, connection: _Connection) -> None:
-        """The connection can take a review."""
+        """Handle a connection that is ready to send a review."""
         while self._waiting:
             if connection.post(self._waiting[0]):
                 self._waiting.popleft()
@@ -119,7 +119,7 @@ class _Load:
         self._idle.append(connection)
 
     def lost(self, connection: _Connection, *, failed: bool) -> None:
-        """The connection is gone, perhaps with a review on its way."""
+        """Handle a lost connection. ``failed``: whether a review was pending."""
         if failed:
             self._failures += 1
             self._done += 1
@@ -128,14 +128,14 @@ class _Load:
         self.reconnect.set()
 
     def answered(self, due: float, *, good: bool) -> None:
-        """A review came back."""
+        """Record a response."""
         self._latencies.append(time.perf_counter() - due)
         self._done += 1
         if not good:
             self._failures += 1
 
     def hand_out(self, count: int, late: float) -> None:
-        """So many reviews are due now."""
+        """Send ``count`` reviews, or queue those without a free connection."""
         now = time.perf_counter()
         self._handed_out += count
         self._lateness.append(late)
@@ -147,7 +147,7 @@ class _Load:
                 self._waiting.append(now)
 
     def interval(self, seconds: float) -> Interval:
-        """What was seen since the last call."""
+        """Return the results since the last call."""
         found, late = sorted(self._latencies), sorted(self._lateness)
         failures = self._failures
         self._latencies, self._lateness, self._failures = [], [], 0
@@ -191,12 +191,12 @@ async def _keep_connected(load: _Load, host: str, port: int, tls: ssl.SSLContext
 
 
 async def _send(load: _Load, seconds: float) -> None:
-    """Hand out reviews for so long."""
+    """Hand out reviews for ``seconds``."""
     began, sent, ticks = time.perf_counter(), 0, 0
     while (elapsed := time.perf_counter() - began) < seconds:
         due = int(elapsed * load.rate)
         load.hand_out(due - sent, elapsed - ticks / PORTIONS)
-        # Ticks that were missed are not made up for: what was due in them was just handed out.
+        # Missed ticks are skipped, because their reviews have just been handed out.
         sent, ticks = due, int(elapsed * PORTIONS) + 1
         await asyncio.sleep(max(0.0, began + ticks / PORTIONS - time.perf_counter()))
 
@@ -211,7 +211,7 @@ async def _run(options: argparse.Namespace, output: IO[str]) -> None:
     keeping = asyncio.create_task(_keep_connected(load, host, int(port), tls, options.connections))
     await asyncio.sleep(0.5)
     gc.collect()
-    gc.disable()  # its own pauses are not the service's; nothing here makes cycles
+    gc.disable()  # its pauses would count as latency; nothing here creates cycles
     if options.warm_up:
         await _send(load, options.warm_up)
         load.interval(options.warm_up)
@@ -228,7 +228,7 @@ async def _run(options: argparse.Namespace, output: IO[str]) -> None:
 def generator(
     url: str, body: bytes, *, rate: int, seconds: float, every: float, connections: int = 16, warm_up: float = 0.0
 ) -> Iterator[subprocess.Popen[str]]:
-    """The generator at work beside the block; yields its process, whose standard output has the JSON lines."""
+    """Run the generator inside the context. Yields its process, which prints the JSON lines to standard output."""
     if not url.startswith("https://127.0.0.1:"):
         raise ValueError(f"load goes to loopback only, not to {url}")
     with tempfile.NamedTemporaryFile() as file:
@@ -247,7 +247,7 @@ def generator(
 def constant(
     url: str, body: bytes, *, rate: int, seconds: float, connections: int = 16, warm_up: float = 1.0
 ) -> Interval:
-    """One interval of constant load. What comes in the time to warm up is not counted."""
+    """Return the results of one interval of constant load after a warm-up."""
     with generator(
         url, body, rate=rate, seconds=seconds, every=seconds, connections=connections, warm_up=warm_up
     ) as process:
@@ -259,7 +259,7 @@ def constant(
 
 
 def command() -> None:
-    """Make the load that the command line asks for."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--url", required=True)
     parser.add_argument("--body", required=True, help="file with the review to post")
@@ -270,7 +270,7 @@ def command() -> None:
     parser.add_argument("--warm-up", type=float, default=0.0, help="seconds of the same load that are not counted")
     options = parser.parse_args()
     with contextlib.suppress(PermissionError):
-        # In a real cluster whoever sends reviews sits on another machine and does not wait for our processor.
+        # In a real cluster, the API server runs on another machine and does not compete for our processors.
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     uvloop.run(_run(options, sys.stdout))
 

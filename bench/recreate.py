@@ -1,6 +1,7 @@
-"""How soon after a ContainerRecreateRequest was created its container is stopped, on a node with containerd.
+"""Measure the time from a ContainerRecreateRequest's creation until its container is stopped, with containerd.
 
-``python -m bench.recreate`` (root; starts a cluster of its own). The requests are as the manager's webhook leaves them.
+``python -m bench.recreate`` requires root and starts its own cluster. The requests have the defaults that the manager's
+webhook would set.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ async def _seconds_until_stopped(world: World, name: str) -> float:
     try:
         world.recreate(pod, "main", name=name)
         began = time.perf_counter()
-        while (await runtime.details(identity)).state is ContainerState.RUNNING:  # noqa: ASYNC110 - nobody tells us
+        while (await runtime.details(identity)).state is ContainerState.RUNNING:  # noqa: ASYNC110 - there is no event
             await asyncio.sleep(0.002)
         return time.perf_counter() - began
     finally:
@@ -60,7 +61,7 @@ def main() -> None:
             time.sleep(6)
             found = []
             for number in range(REQUESTS):
-                # Of one and the same the kubelet would put the restart off for longer each time.
+                # Use a new Pod each time, because the kubelet's back-off grows with each restart of a container.
                 world.pod(f"web-{number}", {"name": "main"})
                 found.append(asyncio.run(_seconds_until_stopped(world, f"web-{number}")))
                 world.complete(f"web-{number}", "main", name=f"web-{number}")

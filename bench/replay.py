@@ -1,8 +1,8 @@
-"""An API server whose Pods are made up: ``python -m bench.replay --server … --ca … --pods 10000``.
+"""Proxy an API server and add synthetic Pods: ``python -m bench.replay --server … --ca … --pods 10000``.
 
-Stands before a real API server and passes everything on, except lists and watches of Pods: those see as many Pods of
-7.8 kB as wanted, which become ready and unready at the rate that ``POST /replay?rate=N`` asks for. So a manager holds
-ten thousand Pods, and is kept as busy as wanted, on a machine that could not run them. Prints its port.
+Forwards all requests to a real API server except watches of all Pods. These return synthetic Pods of 7.8 kB, whose
+readiness changes at the rate set by ``POST /replay?rate=N``. A manager can thus cache ten thousand Pods, and be kept
+busy, on a machine that could not run them. Prints its port.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from tests.cluster.controlplane import ControlPlane
 from tests.kube.podsample import pod_json
 
 ROOT = Path(__file__).resolve().parent.parent
-#: Changes are sent in portions this many times a second, as a busy API server's watch cache does.
+#: Batches of changes sent per second, similar to a busy API server's watch cache.
 PORTIONS = 50
 _HOP = frozenset(("host", "connection", "transfer-encoding", "content-length", "content-encoding", "accept-encoding"))
 
 
 class _Replay:
-    """The made-up Pods, in two versions each: ready and not."""
+    """The synthetic Pods, each in two versions: ready and not ready."""
 
     def __init__(self, pods: int) -> None:
         ready = [pod_json(number, number + 1) for number in range(pods)]
@@ -46,7 +46,7 @@ class _Replay:
         self.sent = 0
 
     async def watch(self, request: web.Request, response: web.StreamResponse) -> None:
-        """All Pods, the bookmark that says so, and changes for as long as somebody listens."""
+        """Send all Pods, a bookmark, then changes until the client disconnects."""
         await response.prepare(request)
         if "sendInitialEvents" in request.query:
             for begin in range(0, self._count, 100):
@@ -95,7 +95,7 @@ async def _serve(options: argparse.Namespace) -> None:
             body = await request.read()
             url = options.server + request.raw_path
             response = web.StreamResponse()
-            # Who watched goes away at the end of a measurement.
+            # Clients disconnect at the end of a benchmark.
             with contextlib.suppress(ConnectionError):
                 async with session.request(request.method, url, headers=headers, data=body or None) as answer:
                     response.set_status(answer.status)
@@ -130,12 +130,12 @@ async def _serve(options: argparse.Namespace) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Front:
-    """The API server with made-up Pods."""
+    """The proxy with synthetic Pods. ``server`` is its URL."""
 
     server: str
 
     def replay(self, rate: int) -> int:
-        """Change so many Pods per second from now on; returns how many changes were sent until now."""
+        """Set the rate of changes per second. Returns the number of changes sent so far."""
         request = urllib.request.Request(f"{self.server}/replay?rate={rate}", method="POST")
         with urllib.request.urlopen(request, timeout=10) as answer:
             return int(json.load(answer)["sent"])
@@ -143,7 +143,7 @@ class Front:
 
 @contextmanager
 def front(control_plane: ControlPlane, pods: int) -> Iterator[Front]:
-    """The front before a control plane, in a process of its own, for the time of the block."""
+    """Run the proxy for a control plane in its own process inside the context."""
     command = [sys.executable, "-m", "bench.replay", f"--server={control_plane.server}"]
     command += [f"--ca={control_plane.ca_file}", f"--pods={pods}"]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
@@ -156,7 +156,7 @@ def front(control_plane: ControlPlane, pods: int) -> Iterator[Front]:
 
 
 def command() -> None:
-    """Serve until told to end."""
+    """Serve until terminated."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--server", required=True, help="URL of the real API server")
     parser.add_argument("--ca", required=True, help="its certificate authority")

@@ -1,4 +1,4 @@
-"""A replica of the manager under measurement: when it is ready, what its processes use, where it listens."""
+"""Runs a manager replica and measures its startup time and the CPU and memory of its processes."""
 
 from __future__ import annotations
 
@@ -27,45 +27,45 @@ _TICK = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, slots=True)
 class MeasuredReplica:
-    """A replica that is ready."""
+    """A ready replica."""
 
     process: subprocess.Popen[bytes]
     log: Path
     port: int
     health_port: int
     metrics_port: int
-    #: From the start of the command until ``/readyz`` said yes.
+    #: Seconds from the start of the command until ``/readyz`` succeeded.
     seconds_to_ready: float
 
     @property
     def url(self) -> str:
-        """Where reviews of Pods go."""
+        """Return the URL of the webhook for Pods."""
         return f"https://{LOOPBACK}:{self.port}/mutate-pod"
 
     def page(self, port: int, path: str) -> str:
-        """A page of the probes' or the metrics' port."""
+        """Return a page of the health probe port or the metrics port."""
         with urllib.request.urlopen(f"http://{LOOPBACK}:{port}/{path}", timeout=10) as answer:
             return str(answer.read().decode())
 
     def metric(self, series: str) -> float:
-        """One series of ``/metrics``; zero if there is none."""
+        """Return the value of a series in ``/metrics``, or zero if it does not exist."""
         found = re.search(rf"^{re.escape(series)} (\S+)$", self.page(self.metrics_port, "metrics"), re.M)
         return float(found[1]) if found else 0.0
 
     def processes(self) -> dict[str, int]:
-        """Name → id, the supervisor too."""
+        """Return name → ID of the processes, including the supervisor."""
         found = {"supervisor": self.process.pid}
         for stat in Path("/proc").glob("[0-9]*/stat"):
             try:
                 name, _, rest = stat.read_text().partition(" (")[2].rpartition(")")
-            except OSError:  # it ended meanwhile
+            except OSError:  # the process has exited
                 continue
             if int(rest.split()[1]) == self.process.pid:
                 found[name] = int(stat.parent.name)
         return dict(sorted(found.items()))
 
     def memory(self) -> dict[str, float]:
-        """Name → proportional set size in MiB."""
+        """Return process name → proportional set size in MiB."""
         found = {}
         for name, pid in self.processes().items():
             rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
@@ -73,7 +73,7 @@ class MeasuredReplica:
         return found
 
     def cpu(self) -> dict[str, float]:
-        """Name → seconds of CPU used until now."""
+        """Return process name → seconds of CPU used so far."""
         found = {}
         for name, pid in self.processes().items():
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -83,7 +83,7 @@ class MeasuredReplica:
 
 @contextmanager
 def replica(control_plane: ControlPlane, server: str, folder: Path, *flags: str) -> Iterator[MeasuredReplica]:
-    """A replica that reaches the control plane at ``server``, with the rights that are generated for it."""
+    """Run a replica inside the context, with its generated roles. It reaches the control plane at ``server``."""
     kubeconfig = _kubeconfig(control_plane, server, folder)
     ports = [free_port(LOOPBACK) for _ in range(3)]
     command = [sys.executable, "-m", "app.cli.main", "manager", f"--kubeconfig={kubeconfig}"]

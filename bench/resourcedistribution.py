@@ -1,7 +1,7 @@
-"""One ConfigMap in many namespaces: ``python -m bench.resourcedistribution [--namespaces 1000]``.
+"""Distribute a ConfigMap to many namespaces: ``python -m bench.resourcedistribution [--namespaces 1000]``.
 
-On a private control plane. Measured are the time and the CPU of the manager per copy when the ResourceDistribution is
-made and when it changes, what one namespace more costs, and what all of them cost at rest.
+Runs a private control plane. Prints the time and the manager's CPU per copy when the ResourceDistribution is created
+and when it changes, the cost of an additional namespace and of restoring a modified copy, and the CPU while idle.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ REST_SECONDS = 20.0
 
 
 async def counted(client: Client, generation: int, copies: int) -> None:
-    """Wait until the status says that so many copies are right."""
+    """Wait until the status reports this many successful copies."""
 
     async def look() -> bool:
         status = (await client.get(DISTRIBUTIONS, "shared")).get("status") or {}
@@ -36,7 +36,7 @@ async def counted(client: Client, generation: int, copies: int) -> None:
 
 
 class Steps:
-    """Prints what a step took: ``per`` is by what it is divided."""
+    """Prints the cost of each step. The CPU time is divided by ``per``."""
 
     def __init__(self, client: Client, process: int) -> None:
         self._meter = Meter(client, {"manager": process})
@@ -68,7 +68,7 @@ async def measure(kubeconfig: str, process: int, namespaces: int) -> None:
 
         await asyncio.gather(*map(namespace, range(namespaces)))
 
-        # The certificate of the API server comes into each as well; until then the control plane is busy.
+        # The control plane is busy until each namespace also has the ConfigMap with the API server's CA certificate.
         async def quiet() -> bool:
             found = await client.list(CONFIGMAPS, field_selector="metadata.name=kube-root-ca.crt")
             return len(found.items) >= namespaces

@@ -1,4 +1,4 @@
-"""The embedded API server: writes per second in process and over HTTPS, memory of many Pods, and many watchers.
+"""Measure the sandbox's API server: writes in process and over HTTPS, memory of many Pods, and many watchers.
 
 python -m bench.sandbox
 """
@@ -48,7 +48,7 @@ def pod(number: int) -> bytes:
 
 
 def resident() -> float:
-    """Resident memory of this process in MiB."""
+    """Return the resident memory of this process in MiB."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * 4096 / 2**20
 
@@ -56,9 +56,9 @@ def resident() -> float:
 async def at_once(
     count: int, one: Callable[[int], Awaitable[Any]], clock: Callable[[], float] = time.perf_counter
 ) -> float:
-    """Run ``one`` so many times, some in flight. Returns how many per second of ``clock``.
+    """Call ``one`` ``count`` times, several calls at once. Returns the number of calls per second of ``clock``.
 
-    In process that is ``time.process_time``: what else runs on the machine then says less of the figure.
+    Calls in this process are measured with ``time.process_time``, which reduces the effect of other processes.
     """
     numbers = iter(range(count))
 
@@ -110,7 +110,7 @@ async def in_process() -> None:
 
 
 async def watched(client: Client, writes: Client) -> None:
-    """Several watchers, events as fast as they can be written; each must see all."""
+    """Write as fast as possible until each of several watchers has received all events."""
     seen = [0] * WATCHERS
 
     async def follow(number: int) -> None:
@@ -134,7 +134,7 @@ async def watched(client: Client, writes: Client) -> None:
 
 
 async def serve(path: Path) -> None:
-    """A server in a process of its own, until its input ends."""
+    """Run a server until standard input is closed."""
     async with HttpsServer.start(server()) as listening:
         path.write_text(listening.kubeconfig())  # noqa: ASYNC240
         await asyncio.to_thread(sys.stdin.read)

@@ -1,8 +1,8 @@
-"""One counter, many writers: ``python -m bench.shared_status [--requests 400] [--clients 16]``.
+"""Measure many writers of one counter: ``python -m bench.shared_status [--requests 400] [--clients 16]``.
 
-A budget on a private API server is taken from by clients that ask replicas, each request as soon as the one before is
-answered. Measured is how long answers take, and how many writes they cost, once with one write per request and once
-with requests decided together.
+Several replicas share a budget on a private API server. Each client sends requests to a replica one by one, and each
+granted request uses one unit of the budget. Prints the latency and the number of writes, with one write per request and
+with one write for all waiting requests.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NUMBERS = {"currentAvailable": 0, "desiredAvailable": 0, "totalReplicas": 0}
 
 
 def take(name: str) -> Decision[PodUnavailableBudget, bool]:
-    """Takes one of what is allowed, and notes the name."""
+    """Return a decision that grants a request if the budget allows it, and records the name."""
 
     def decision(budget: PodUnavailableBudget | None) -> Ruling[PodUnavailableBudget, bool]:
         if budget is None or budget.status is None or budget.status.unavailable_allowed <= 0:
@@ -46,7 +46,7 @@ def take(name: str) -> Decision[PodUnavailableBudget, bool]:
 
 
 async def measure(kubeconfig: Path, *, replicas: int, clients: int, requests: int, together: int) -> None:
-    """One line of the table."""
+    """Print one row of the table."""
     config = await load_config(str(kubeconfig))
     transports = [AiohttpTransport(config) for _ in range(replicas)]
     made = [Client(transport, SystemClock()) for transport in transports]

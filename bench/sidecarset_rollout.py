@@ -1,8 +1,8 @@
-"""A SidecarSet's new image in the Pods of a native ReplicaSet: ``python -m bench.sidecarset_rollout [--pods 1000]``.
+"""Roll out a SidecarSet's new image to a native ReplicaSet: ``python -m bench.sidecarset_rollout [--pods 1000]``.
 
-On a private control plane whose Pods simulated nodes bind and run. The ReplicaSet goes from nothing to that many ready
-Pods, each with a sidecar; then the sidecar's image changes, a fifth of the Pods at once. Measured are the time, the
-CPU of the manager, and what it writes, by the API server's own audit log.
+Runs a private control plane with simulated nodes. The ReplicaSet scales up from zero, and each Pod gets a sidecar. Then
+the sidecar's image changes, in a fifth of the Pods at a time. Prints the time, the CPU per Pod, and the manager's
+writes according to the API server's audit log.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.scenarios.world import manager
 SETS: Final = SIDECAR_SET.resource()
 US: Final = "system:serviceaccount:kruise-system:kruise-manager"
 _WRITES: Final = ["create", "update", "patch", "delete"]
-#: What the manager writes; of SidecarSets what came of it too, and who else wrote one.
+#: Audit policy: record the manager's writes, and all clients' writes of SidecarSets with the responses.
 RECORDING: Final = {
     "omitStages": ["RequestReceived"],
     "rules": [
@@ -44,7 +44,7 @@ RECORDING: Final = {
 
 
 def sidecar_set(image: str) -> dict[str, Any]:
-    """A log agent for the ReplicaSet's Pods, updated a fifth of them at once."""
+    """Return a SidecarSet with a log agent for the ReplicaSet's Pods. It updates a fifth of them at a time."""
     return {
         "apiVersion": SETS.api_version,
         "kind": SETS.kind,
@@ -58,7 +58,7 @@ def sidecar_set(image: str) -> dict[str, Any]:
 
 
 class Written:
-    """What the audit log has of us since it was read last."""
+    """Counts the manager's writes in the audit log."""
 
     def __init__(self, log: Path) -> None:
         self._log = log
@@ -66,7 +66,7 @@ class Written:
         self._version = ""
 
     def since(self) -> tuple[Counter[str], int]:
-        """Our writes by what was written, and how many statuses among them changed nothing."""
+        """Return the writes since the last call by verb and resource, and how many of them did not change the set."""
         counted: Counter[str] = Counter()
         idle_writes = 0
         for event in self._events():
@@ -93,7 +93,7 @@ class Written:
 
 
 class Steps:
-    """Does one thing after the other, and prints what each took per Pod."""
+    """Runs steps and prints the cost of each per Pod."""
 
     def __init__(self, meter: Meter, written: Written, pods: int) -> None:
         self._meter = meter
@@ -101,7 +101,7 @@ class Steps:
         self._pods = pods
 
     async def step(self, what: str, work: Any) -> tuple[float, Counter[str]]:
-        """The seconds it took, and what we wrote."""
+        """Run a step. Returns its seconds and the manager's writes."""
         self._written.since()
         before, began = await self._meter.read(), time.monotonic()
         await work
@@ -116,7 +116,7 @@ class Steps:
 
 
 async def rolled_out(client: Client, pods: int) -> None:
-    """Wait until the set's status says that all have the new image and are ready."""
+    """Wait until the SidecarSet's status reports that all Pods are updated and ready."""
 
     async def done() -> bool:
         found = await client.get(SETS, "logs")

@@ -1,9 +1,9 @@
-"""What a Pod event costs the SidecarSet controller: ``python -m bench.sidecarset_status [--rate 1000]``.
+"""Measure what a Pod event costs the SidecarSet controller: ``python -m bench.sidecarset_status [--rate 1000]``.
 
-1,000 Pods of one set and 20,000 others stand in the cache. Events come at a steady rate: of the set's Pods as their
-readiness flips, of the set's Pods without anything that counts, of other Pods. Measured is this process's CPU per
-event, without decoding, once with the controller and once with the store alone, and how many requests are made.
-``--sets 1000``: beside the one there are so many sets, whose selectors match the same Pods.
+The cache holds 1,000 Pods of one SidecarSet and 20,000 other Pods. Events arrive at a constant rate: readiness changes
+of the set's Pods, irrelevant changes of the set's Pods, and changes of other Pods. Prints the CPU time per event,
+without decoding, of the controller and of the store alone, and the number of requests. With ``--sets 1000`` there are
+1,000 SidecarSets whose selectors match the same Pods.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PORTIONS = 50
 
 
 def pod(number: int, version: int, hash_: str, *, ready: bool = True) -> Pod:
-    """Pod ``number``; those below OWN were injected by the set."""
+    """Return Pod ``number``. Pods with numbers below OWN have the set's sidecar."""
     record = {"hash": hash_, "sidecarSetName": "s", "sidecarList": ["shipper"], "controllerRevision": "s-1"}
     own = {names.SIDECARSET_INJECTED_LIST: "s", names.SIDECARSET_HASH: json.dumps({"s": record})}
     containers = [{"name": "shipper", "image": "a:1"}, {"name": "main", "image": "b:1"}]
@@ -58,7 +58,7 @@ def pod(number: int, version: int, hash_: str, *, ready: bool = True) -> Pod:
 
 
 def sidecar_set(number: int) -> dict[str, Any]:
-    """SidecarSet "s", or one beside it."""
+    """Return the SidecarSet "s" (number 0) or another one."""
     spec = {"selector": {"matchLabels": {"app": "web"}}, "containers": [{"name": "shipper", "image": "a:1"}]}
     spec = with_defaults({"spec": spec})["spec"]
     name = f"other-{number}" if number else "s"
@@ -68,13 +68,13 @@ def sidecar_set(number: int) -> dict[str, Any]:
 
 
 def matched(server: Noting) -> int:
-    """The matched Pods in the last status of the set; -1 without one."""
+    """Return the number of matched Pods in the last status written for the set, or -1 if none was written."""
     statuses = [body["status"] for _, path, body in server.requests if path.endswith("/sidecarsets/s/status")]
     return int(statuses[-1].get("matchedPods", 0)) if statuses else -1
 
 
 async def play(pods: Store[Pod], events: Sequence[Pod], rate: int) -> float:
-    """Put the events into the store at that rate; seconds of CPU this took."""
+    """Put the events into the store at this rate. Returns the CPU seconds used."""
     gc.collect()
     began, portion = time.process_time(), rate // PORTIONS
     for index, event in enumerate(events):

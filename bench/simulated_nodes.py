@@ -1,7 +1,7 @@
-"""Whether simulated nodes limit a measurement: ``python -m bench.simulated_nodes [--pods 1000] [--rounds 2]``.
+"""Check whether simulated nodes limit other benchmarks: ``python -m bench.simulated_nodes [--pods 1000] [--rounds 2]``.
 
-A native ReplicaSet goes from nothing to that many ready Pods and back, on a private control plane whose Pods the
-simulated nodes bind, run and remove. Measured are the time, and the CPU that the nodes' process took of it.
+On a private control plane with simulated nodes, a native ReplicaSet scales up from zero and back down to zero. Prints
+the time, and the CPU time of the nodes' process.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def cpu_seconds(process: int) -> float:
-    """User and system time of a process so far."""
+    """Return the CPU time of a process so far, user and system."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS
 
@@ -39,7 +39,7 @@ def cpu_seconds(process: int) -> float:
 def nodes(
     control_plane: ControlPlane, folder: Path, number: int = 3, *, agents: bool = False
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Simulated nodes that bind Pods and run them, ready; ``folder`` takes their log."""
+    """Run simulated nodes that bind and run Pods. Yields their process once they are Ready; logs to ``folder``."""
     arguments = ["app.sandbox.nodes", "--kubeconfig", str(control_plane.kubeconfig), "--nodes", str(number), "--bind"]
     arguments += ["--agents"] if agents else []
     log = folder / "nodes.log"
@@ -53,10 +53,10 @@ def nodes(
 
 @asynccontextmanager
 async def user(kubeconfig: str) -> AsyncIterator[Client]:
-    """A client of an API server whose default namespace takes Pods."""
+    """Yield a client once Pods can be created in the default namespace."""
     transport = AiohttpTransport(await load_config(kubeconfig))
     client = Client(transport, SystemClock())
-    while True:  # without its service account a namespace takes no Pods
+    while True:  # Pods require the namespace's service account
         if (await client.list(SERVICEACCOUNTS, "default")).items:
             break
         await asyncio.sleep(0.1)
@@ -67,7 +67,7 @@ async def user(kubeconfig: str) -> AsyncIterator[Client]:
 
 
 async def until(look: Callable[[], Awaitable[bool]], every: float = 0.1) -> None:
-    """Look again and again, until it is so."""
+    """Poll until ``look`` returns true."""
     while True:
         if await look():
             return
@@ -75,7 +75,7 @@ async def until(look: Callable[[], Awaitable[bool]], every: float = 0.1) -> None
 
 
 def replica_set(name: str) -> dict[str, Any]:
-    """A ReplicaSet of no Pods yet, whose Pods end at once."""
+    """Return a ReplicaSet with zero replicas, whose Pods have a grace period of one second."""
     labels = {"app": name}
     containers = [{"name": "main", "image": "nginx:1"}]
     template = {"metadata": {"labels": labels}, "spec": {"terminationGracePeriodSeconds": 1, "containers": containers}}
@@ -84,14 +84,14 @@ def replica_set(name: str) -> dict[str, Any]:
 
 
 async def scale(client: Client, pods: int) -> float:
-    """Seconds until the ReplicaSet has exactly that many Pods, all ready."""
+    """Scale the ReplicaSet. Returns the seconds until it has exactly this many Pods, all ready."""
     began = time.monotonic()
     await client.patch(REPLICASETS, "big", {"spec": {"replicas": pods}}, "default")
     while True:
         status = (await client.get(REPLICASETS, "big", "default"))["status"]
         if pods and status.get("readyReplicas", 0) == pods:
             break
-        # The status stops counting a Pod when it is told to go; here it is gone when nobody has it.
+        # The status does not count terminating Pods, but the scale-down ends only when all Pods are gone.
         if not pods and not (await client.list_page(PODS, "default", label_selector="app=big", limit=1)).items:
             break
         await asyncio.sleep(0.1)

@@ -1,8 +1,8 @@
-"""Twenty minutes of load: ``python -m bench.soak [--minutes 20] [--rate 2000] [--pods 10]``.
+"""Run a soak test for twenty minutes: ``python -m bench.soak [--minutes 20] [--rate 2000] [--pods 10]``.
 
-A replica before a real API server answers so many reviews per second while Pods are created and deleted through it, so
-that caches and watches have work too. Per minute: latency, failures, memory of each process (PSS), CPU. Written to
-``bench/soak.csv`` as it goes, with a plot in ``bench/soak.svg``.
+A replica serves reviews at a constant rate while Pods are created and deleted on a real API server, which keeps caches
+and watches busy. Each minute, latency, failures, memory of each process (PSS) and CPU are appended to
+``bench/soak.csv``. At the end, they are plotted to ``bench/soak.svg``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FIELDS = ("minute", "reviews_per_s", "p50_ms", "p99_ms", "p999_ms", "longest_ms"
 
 
 def measured(minute: int, seen: Interval, pods: tuple[int, int], one: MeasuredReplica, cpu: float) -> dict[str, object]:
-    """One line: the minute that just ended."""
+    """Return the line for the last minute."""
     memory = one.memory()
     return {
         "minute": minute,
@@ -50,7 +50,7 @@ def measured(minute: int, seen: Interval, pods: tuple[int, int], one: MeasuredRe
 
 
 def soak(minutes: int, seconds: float, rate: int, pod_rate: int, out: Path) -> list[dict[str, object]]:
-    """Run it; the lines, which are in the file ``out`` too as soon as they are known."""
+    """Run the soak test. Returns the lines, and also appends each to ``out`` as soon as it is known."""
     lines: list[dict[str, object]] = []
     with (
         cluster() as (control_plane, folder),
@@ -88,7 +88,7 @@ _WIDTH, _PANEL, _LEFT, _TOP = 720, 150, 60, 34
 
 
 def plot(lines: Sequence[dict[str, object]]) -> str:
-    """An SVG with three panels over the minutes: memory, latency, rate."""
+    """Return an SVG that plots memory, latency and rate over time in three panels."""
     panels = (
         (
             "memory of all processes, PSS in MiB",
@@ -137,7 +137,7 @@ def _panel(title: str, series: Sequence[tuple[str, str]], lines: Sequence[dict[s
 
 
 def command() -> None:
-    """Run the soak and draw it."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=int, default=20, help="how many lines")
     parser.add_argument("--seconds", type=float, default=60.0, help="how long a line takes")

@@ -1,8 +1,8 @@
-"""An Advanced StatefulSet beside a native one: ``python -m bench.statefulset [--pods 500] [--ordered 50]``.
+"""Compare an Advanced StatefulSet with a native one: ``python -m bench.statefulset [--pods 500] [--ordered 50]``.
 
-With podManagementPolicy Parallel both go from nothing to that many ready Pods and back; ours changes its image in place
-in between, 20 % at once. With OrderedReady both go out one Pod after the other. In turn, on one control plane with
-simulated nodes.
+With podManagementPolicy Parallel, both scale up from zero and back down to zero; in between, ours updates its image in
+place, 20% of the Pods at a time. With OrderedReady, both create their Pods one by one. They run in turn on one control
+plane with simulated nodes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ORDERED_READY: Final = "OrderedReady"
 
 
 def stateful_set(name: str, resource: Resource, policy: str) -> dict[str, Any]:
-    """One without Pods yet; ours is updated in place."""
+    """Return a StatefulSet with zero replicas. With policy Parallel, ours is updated in place."""
     labels = {"app": name}
     containers = [{"name": "main", "image": "nginx:1"}]
     pod = {"terminationGracePeriodSeconds": 1, "automountServiceAccountToken": False, "containers": containers}
@@ -46,7 +46,7 @@ def stateful_set(name: str, resource: Resource, policy: str) -> dict[str, Any]:
 
 
 def nobody(bench: Bench, name: str) -> Done:
-    """None of its Pods is left."""
+    """Return a function that checks whether all Pods of the workload are gone."""
 
     async def look() -> bool:
         found = await bench.client.list_page(PODS, "default", label_selector=f"app={name}", limit=1)
@@ -56,13 +56,13 @@ def nobody(bench: Bench, name: str) -> Done:
 
 
 async def lives(bench: Bench, what: str, resource: Resource, policy: str, total: int) -> dict[str, float]:
-    """The life of one StatefulSet: the seconds of each step, and the manager's CPU in ms per Pod in all of them."""
+    """Run all steps of one StatefulSet. Returns the seconds per step, and the manager's total CPU in ms per Pod."""
     name, client, found = f"{what}-{policy.lower()}", bench.client, {"cpu": 0.0}
     await client.create(resource, stateful_set(name, resource, policy), "default")
 
     async def step(key: str, words: str, change: dict[str, Any], done: Done) -> None:
         changed = client.patch(resource, name, {"spec": change}, "default")
-        # A small set is quick: its time is not rounded to tenths.
+        # Small sets finish fast, so poll more often for a precise time.
         every = 0.1 if policy == PARALLEL else 0.02
         found[key] = await bench.step(f"{what}, {policy}: {words}", total, changed, done, every)
         found["cpu"] += bench.used["manager"] / total * 1e3
@@ -79,7 +79,7 @@ async def lives(bench: Bench, what: str, resource: Resource, policy: str, total:
 
 
 async def beside(bench: Bench, total: int, ordered: int, rounds: int) -> None:
-    """All lives, in turn, and what ours took of the native one's time."""
+    """Measure both StatefulSets in turn and print the ratio of their times."""
     for policy, pods in ((PARALLEL, total), (ORDERED_READY, ordered)):
         if not pods:
             continue

@@ -1,8 +1,8 @@
-"""What strangers at the webhook port cost others: ``python -m bench.strangers [--seconds 15] [--connections 24]``.
+"""Measure how strangers at the webhook port slow down others: ``python -m bench.strangers [--seconds 15]``.
 
-Pods are created one after the other on a real API server, without and with callers from another address who post
-SidecarSet reviews of made-up names as fast as they are answered. The API server calls from 127.0.0.1, the strangers
-from 127.0.0.2. All share this machine: ``pace`` rests the strangers so many milliseconds between two reviews.
+Pods are created one by one on a real API server, with and without strangers that post forged SidecarSet reviews as fast
+as they are answered. The API server connects from 127.0.0.1, the strangers from 127.0.0.2. All run on this machine;
+``--pace`` makes each stranger pause between two reviews.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PATH = "/validate-apps-kruise-io-sidecarset"
 
 
 def forged(number: int) -> bytes:
-    """A review of a SidecarSet that nobody creates."""
+    """Return an HTTP request with a forged review of a new SidecarSet."""
     name = f"forged-{number % NAMES}"
     metadata = {"name": name, "uid": str(uuid.uuid4()), "generation": 1}
     set_ = {**sidecarset(name, name), "metadata": metadata}
@@ -64,7 +64,7 @@ async def _stranger(host: str, port: int, number: int, pace: float, answers: Cou
 
 
 async def attack(url: str, connections: int, pace: float) -> None:
-    """Post forged reviews until standard input ends, then print what came of them."""
+    """Post forged reviews until standard input is closed, then count the responses by result."""
     host, port = urlsplit(url).hostname or "", urlsplit(url).port or 0
     answers: Counter[str] = Counter()
     tasks = [asyncio.create_task(_stranger(host, port, number, pace, answers)) for number in range(connections)]
@@ -75,7 +75,7 @@ async def attack(url: str, connections: int, pace: float) -> None:
 
 
 def created(api: ControlPlane, seconds: float, prefix: str) -> tuple[list[float], Counter[int], int]:
-    """Milliseconds of each creation of a Pod, the statuses, and how many Pods have their sidecars."""
+    """Create Pods. Returns the milliseconds of each creation, the HTTP statuses, and how many Pods have sidecars."""
     where = urlsplit(api.server)
     connection = http.client.HTTPSConnection(
         where.hostname or "", where.port, context=ssl.create_default_context(cafile=str(api.ca_file)), timeout=60
@@ -105,7 +105,7 @@ def created(api: ControlPlane, seconds: float, prefix: str) -> tuple[list[float]
 
 
 def main() -> None:
-    """Measure in turn and print the table."""
+    """Run the benchmark and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=15)
     parser.add_argument("--connections", type=int, default=24)
@@ -134,7 +134,7 @@ def main() -> None:
 
 
 def row(strangers: str, took: list[float], statuses: Counter[int], injected: int) -> None:
-    """One line of the table."""
+    """Print one row of the table."""
     ordered = sorted(took)
     print(
         f"| {strangers} | {len(took)} | {median(took):.1f} | {ordered[int(len(took) * 0.9)]:.1f} | {ordered[-1]:.0f} "

@@ -1,7 +1,7 @@
-"""A UnitedDeployment beside as many plain Deployments: ``python -m bench.uniteddeployment [--pods 1000] [--rounds 3]``.
+"""Compare a UnitedDeployment with Deployments: ``python -m bench.uniteddeployment [--pods 1000] [--rounds 3]``.
 
-On a private control plane whose Pods simulated nodes bind and run. In turn, ten Deployments and a UnitedDeployment of
-ten subsets go from nothing to that many ready Pods. Measured are the time and the CPU of the manager.
+On a private control plane with simulated nodes, ten Deployments and a UnitedDeployment with ten subsets scale up in
+turn to the same number of ready Pods. Prints the time and the manager's CPU.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PARTS = 10
 
 
 def deployment(app: str, replicas: int | None) -> dict[str, Any]:
-    """The spec of a Deployment."""
+    """Return the spec of a Deployment."""
     pod = {"terminationGracePeriodSeconds": 0, "containers": [{"name": "main", "image": "nginx:1"}]}
     template = {"metadata": {"labels": {"app": app}}, "spec": pod}
     spec = {"selector": {"matchLabels": {"app": app}}, "template": template}
@@ -38,7 +38,7 @@ def deployment(app: str, replicas: int | None) -> dict[str, Any]:
 
 
 async def plain(client: Client, pods: int) -> None:
-    """Ten Deployments, written at once."""
+    """Create ten Deployments concurrently."""
     bodies = [
         {"metadata": {"name": f"plain-{index}"}, "spec": deployment(f"plain-{index}", pods // PARTS)}
         for index in range(PARTS)
@@ -47,7 +47,7 @@ async def plain(client: Client, pods: int) -> None:
 
 
 async def united(client: Client, pods: int) -> None:
-    """One UnitedDeployment of ten subsets."""
+    """Create a UnitedDeployment with ten subsets."""
     template = {"deploymentTemplate": {"metadata": {"labels": {"app": "united"}}, "spec": deployment("united", None)}}
     body = {
         "apiVersion": UNITED.api_version,
@@ -64,16 +64,16 @@ async def united(client: Client, pods: int) -> None:
 
 
 async def ready(client: Client, pods: int) -> bool:
-    """Whether so many Pods are ready, as all Deployments count them."""
+    """Return whether the Deployments report at least this many ready Pods in total."""
     found = (await client.list(DEPLOYMENTS, "default")).items
     return sum((one.get("status") or {}).get("readyReplicas") or 0 for one in found) >= pods
 
 
 async def nothing(client: Client) -> None:
-    """Take everything away, and wait until it is gone."""
+    """Delete all objects and wait until they are gone."""
     for resource in (UNITED, DEPLOYMENTS):
         for one in (await client.list(resource, "default")).items:
-            with suppress(NotFound):  # it went with its owner
+            with suppress(NotFound):  # deleted with its owner
                 await client.delete(resource, one["metadata"]["name"], "default", propagation_policy="Background")
 
     async def gone() -> bool:

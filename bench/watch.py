@@ -1,8 +1,7 @@
-"""A reflector under load: ``python -m bench.watch [--pods 10000] [--rate 1000] [--seconds 20]``.
+"""Measure a reflector under load: ``python -m bench.watch [--pods 10000] [--rate 1000] [--seconds 20]``.
 
-A process of its own plays the API server: a streaming list of Pods of 7.8 kB, then changes of them at a steady rate.
-Measured is the process with the reflector: its share of one core while it keeps up, the delay of the changes, and how
-much memory the Pods in the store take.
+A separate process simulates the API server: it streams a list of Pods of 7.8 kB each, then changes at a constant rate.
+Prints the reflector's CPU use, how many changes it is behind, and the memory used by the Pods in the store.
 """
 
 from __future__ import annotations
@@ -33,12 +32,12 @@ BOOKMARK = (
     b'{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"%d",'
     b'"annotations":{"k8s.io/initial-events-end":"true"}}}}\n'
 )
-#: Changes are sent in portions this many times a second, as a busy API server's watch cache does.
+#: Batches of changes sent per second, similar to a busy API server's watch cache.
 PORTIONS = 100
 
 
 def serve(pipe: Connection, pods: int, rate: int, seconds: float) -> None:
-    """The API server's process: says its port, then streams to whoever watches."""
+    """Run the simulated API server. Sends its port over the pipe, then serves watches."""
     objects = [pod_json(number, number + 1) for number in range(pods)]
 
     async def watch(request: web.Request) -> web.StreamResponse:
@@ -48,7 +47,7 @@ def serve(pipe: Connection, pods: int, rate: int, seconds: float) -> None:
             await response.write(b'{"type":"ADDED","object":' + raw + b"}\n")
         await response.write(BOOKMARK % pods)
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(None, pipe.recv)  # the reflector has all Pods and is at rest
+        await loop.run_in_executor(None, pipe.recv)  # the reflector has received all Pods and is idle
         version, started = pods, time.perf_counter()
         for portion in range(int(PORTIONS * seconds)):
             for _ in range(rate // PORTIONS):
@@ -73,19 +72,19 @@ def serve(pipe: Connection, pods: int, rate: int, seconds: float) -> None:
 
 
 def _renumbered(objects: list[bytes], version: int) -> bytes:
-    """A Pod with a new version, made cheaply so that the server is not what is measured."""
+    """Return a Pod with a new version, without decoding it, so that the server is not the bottleneck."""
     index = version % len(objects)
     return objects[index].replace(b'"resourceVersion":"%d"' % (index + 1), b'"resourceVersion":"%d"' % version, 1)
 
 
 def resident_mib(process: int | str = "self") -> float:
-    """Memory of a process now."""
+    """Return the resident memory of a process in MiB."""
     with open(f"/proc/{process}/statm") as statm:
         return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 async def measure(pipe: Connection, port: int, pods: int) -> None:
-    """Run the reflector and print what it cost."""
+    """Run the reflector and print its cost."""
     store: Store[Pod] = Store(
         {
             "node": lambda pod: (pod.spec.node_name,),
@@ -135,7 +134,7 @@ async def measure(pipe: Connection, port: int, pods: int) -> None:
 
 
 def main() -> None:
-    """Start the server's process and measure."""
+    """Start the server process and run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pods", type=int, default=10_000)
     parser.add_argument("--rate", type=int, default=1_000, help="changes per second, a multiple of 100")

@@ -1,8 +1,7 @@
-"""Pods under a WorkloadSpread beside Pods without: ``python -m bench.workloadspread [--pods 1000] [--rounds 3]``.
+"""Compare scaling with and without a WorkloadSpread: ``python -m bench.workloadspread [--pods 1000] [--rounds 3]``.
 
-On a private control plane whose Pods simulated nodes bind and run, a native ReplicaSet goes from nothing to that many
-ready Pods as fast as it can, once alone and once under a WorkloadSpread of three subsets. Measured are the time, and
-whether each subset got exactly its places.
+On a private control plane with simulated nodes, one native ReplicaSet scales up alone and another one under a
+WorkloadSpread with three subsets. Prints the time, and the number of Pods in each subset.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ SPREADS = WORKLOAD_SPREAD.resource()
 
 
 def spread(name: str, pods: int) -> dict[str, Any]:
-    """Three subsets: a number of places, a share, and the rest."""
+    """Return a WorkloadSpread with three subsets, of which the last has no limit."""
     patches = [{"metadata": {"labels": {"subset": subset}}} for subset in ("first", "second", "rest")]
     subsets = [
         {"name": "first", "maxReplicas": pods * 3 // 10, "patch": patches[0]},
@@ -45,7 +44,7 @@ def spread(name: str, pods: int) -> dict[str, Any]:
 
 
 async def grow(client: Client, name: str, pods: int) -> float:
-    """Seconds from nothing to all ready."""
+    """Scale up. Returns the seconds until all Pods are ready."""
     began = time.monotonic()
     await client.patch(REPLICASETS, name, {"spec": {"replicas": pods}}, "default")
     await wait_for(client, REPLICASETS, name, pods, False)

@@ -63,19 +63,19 @@ from app.sandbox.objects import ContainerStatus, Pod
 
 _NANO: Final = 10**9
 _POLL_SECONDS: Final = 0.02
-#: Limit on the seconds a ``sleep`` command takes.
+#: Maximum seconds that a ``sleep`` command takes.
 _LONGEST_SLEEP: Final = 3600.0
 
 
 class _Started(msgspec.Struct, frozen=True):
-    """Environment of a container and hash of its name and image, as of its start."""
+    """A container's environment, and the hash of its name and image, at the time it was started."""
 
     env: Mapping[str, str]
     plain_hash: int
 
 
 class PodRuntimes:
-    """Runtimes of all simulated nodes. ``pull_seconds`` is how long an image pull takes."""
+    """Runtimes of all simulated nodes. ``pull_seconds`` is the duration of an image pull."""
 
     def __init__(self, kubelets: Kubelets, clock: Clock, *, pull_seconds: float = 0.5) -> None:
         self.kubelets = kubelets
@@ -140,7 +140,7 @@ class PodRuntime:
         self._all = all_of_them
         self._node = node
 
-    async def images(self, seconds: float) -> Sequence[Image]:  # noqa: ARG002 - of the protocol
+    async def images(self, seconds: float) -> Sequence[Image]:  # noqa: ARG002 - required by the protocol
         """Return the images on the node."""
         found = []
         for name in sorted(self._all.kubelets.images(self._node)):
@@ -155,10 +155,10 @@ class PodRuntime:
     async def pull(
         self,
         reference: str,
-        auth: Auth | None,  # noqa: ARG002 - every registry gives to everybody
-        labels: Mapping[str, str],  # noqa: ARG002 - of the protocol
-        annotations: Mapping[str, str],  # noqa: ARG002 - of the protocol
-        seconds: float,  # noqa: ARG002 - of the protocol
+        auth: Auth | None,  # noqa: ARG002 - registries require no credentials
+        labels: Mapping[str, str],  # noqa: ARG002 - required by the protocol
+        annotations: Mapping[str, str],  # noqa: ARG002 - required by the protocol
+        seconds: float,  # noqa: ARG002 - required by the protocol
     ) -> None:
         """Pull an image. Images of ``.invalid`` registries cannot be pulled."""
         if familiar_image(reference) is None:

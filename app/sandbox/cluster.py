@@ -24,10 +24,10 @@ from app.sandbox.kubelet.program import Pace, Scripts
 from app.sandbox.nodes import Nodes, SimulatedNode
 from app.sandbox.objects import Node, Pod, decode_node, decode_pod
 
-# The built-in controllers that the scenarios need, on top of ``app.kube``: small, but faithful in what users see.
-# ReplicaSets, Deployments, StatefulSets, DaemonSets, Jobs, EndpointSlices, PodDisruptionBudgets, volume claims,
-# unresponsive nodes, and the default objects of namespaces. Garbage collection and namespace deletion are part of the
-# API server. Each module has a pure planning function followed by the controller.
+# The built-in controllers that the scenarios need: ReplicaSets, Deployments, StatefulSets, DaemonSets, Jobs,
+# EndpointSlices, PodDisruptionBudgets, volume claims, unresponsive nodes, and the default objects of namespaces. They
+# are simplified, but users see the same behavior as on a real cluster. Garbage collection and namespace deletion are
+# part of the API server. Each module has a pure planning function followed by the controller.
 
 
 class NativeControllers:

@@ -91,8 +91,9 @@ def _requests(container: Container) -> Amounts:
     return amounts(container.resources.get("requests") or {})
 
 
-# Nodes a Pod may run on, and kube-scheduler's messages for the others. Checked in the scheduler's order: cordons,
-# taints, node selector and affinity, host ports, resources, spreading, Pod affinity and anti-affinity.
+# The filters find the nodes a Pod may run on, and give kube-scheduler's messages for the others. They run in the
+# scheduler's order: cordons, taints, node selector and affinity, host ports, resources, spreading, Pod affinity and
+# anti-affinity.
 
 UNSCHEDULABLE: Final = "node(s) were unschedulable"
 NO_MATCH: Final = "node(s) didn't match Pod's node affinity/selector"
@@ -141,7 +142,7 @@ NamespaceLabels = Mapping[str, Mapping[str, str]]
 
 
 def choose_node(pod: Pod, infos: Sequence[NodeInfo], namespaces: NamespaceLabels | None = None) -> tuple[str, str]:
-    """Return the name of the best node and "", or "" and the message why no node fits."""
+    """Return the name of the best node and "", or "" and a message that explains why no node fits."""
     others = _Neighbors(pod, infos, namespaces or {})
     reasons: Counter[str] = Counter()
     suitable = []

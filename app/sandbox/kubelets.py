@@ -156,7 +156,7 @@ class Kubelets:
         self._stopped.add(node)
 
     def start(self, node: str) -> None:
-        """Bring a node back without any memory of its Pods."""
+        """Restart a node. Its in-memory state of the Pods is lost."""
         self._stopped.discard(node)
         for pod in self.pods.list():
             if pod.spec.node_name == node:

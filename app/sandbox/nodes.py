@@ -41,7 +41,7 @@ LEASE_SECONDS: Final = 40
 HEARTBEAT_SECONDS: Final = 10.0
 MAX_CONCURRENT_REMOVALS: Final = 32
 VERSION: Final = "v1.34.0-pykruise-sandbox"
-#: Capacity that no Pod exceeds.
+#: Node capacity, large enough for any Pod.
 BOUNDLESS: Final[Mapping[str, str]] = {"cpu": "10000", "memory": "100Ti", "pods": "60000", "ephemeral-storage": "100Ti"}
 
 
@@ -196,7 +196,7 @@ class Nodes:
                     logger.warning("Node %s: failed to renew the lease, retrying: %s", node.name, error)
 
     async def remove(self) -> None:
-        """Force-delete the Pods, which no kubelet would stop any more, then delete the nodes."""
+        """Force-delete the Pods, because no kubelet would stop them, then delete the nodes."""
         names = {node.name for node in self._nodes}
         keys = [key_of(pod) for pod in self.pods.list() if pod.spec.node_name in names]
         at_once = asyncio.Semaphore(MAX_CONCURRENT_REMOVALS)

@@ -266,7 +266,7 @@ class PodSpec(Struct, frozen=True):
 
 
 class ContainerStatus(Struct, frozen=True):
-    """A container's status as the kubelet reports it, written unchanged."""
+    """A container's status as the kubelet reports it."""
 
     name: str = ""
     image: str = ""

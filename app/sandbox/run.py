@@ -39,10 +39,10 @@ from app.sandbox.objects import ContainerStatus, Pod
 
 ZONES: Final = ("zone-a", "zone-b", "zone-c")
 CAPACITY: Final[Mapping[str, str]] = {"cpu": "16", "memory": "64Gi", "pods": "1000", "ephemeral-storage": "100Gi"}
-#: Slow enough to watch a rollout.
+#: Delays that let users watch a rollout.
 PACE: Final = Pace(pull=0.6, start=0.3, restart=0.3, stop=0.3)
 HOST: Final = "127.0.0.1"
-#: Seconds within which the manager must become ready, and must stop.
+#: Maximum seconds until the manager is ready after its start, and until it has stopped.
 READY_SECONDS: Final = 60.0
 STOP_SECONDS: Final = 12.0
 PROGRAM: Final = "import os, sys; from app.manager.run import main; sys.exit(main(sys.argv[1:], os.environ))"
@@ -62,7 +62,7 @@ class Options:
     program: str = PROGRAM
     #: Objects to create at startup.
     samples: tuple[Mapping[str, Any], ...] = field(default_factory=tuple)
-    #: Log file of the manager; None: next to the kubeconfig.
+    #: Log file of the manager. None means a file next to the kubeconfig.
     log_file: Path | None = None
 
     @property
@@ -189,7 +189,7 @@ def _logs(cluster: SimulatedCluster) -> Any:
 
 async def prepare(client: Client) -> None:
     """Create the CRDs, the manager's namespace and the namespace of pull secrets."""
-    from app.api import crd  # these are half of all imports and not needed to start the API server
+    from app.api import crd  # half of all modules, and not needed to start the API server
     from app.manager.features import kinds
 
     for manifest in crd.manifests(kinds()).values():

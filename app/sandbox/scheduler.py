@@ -19,7 +19,7 @@ from app.sandbox.filters import NodeInfo, choose_node
 from app.sandbox.objects import Node, Pod, decode_node, decode_pod
 
 NAME: Final = "default-scheduler"
-#: Seconds after which an unschedulable Pod is retried at the latest.
+#: Maximum seconds until an unschedulable Pod is retried.
 AGAIN_SECONDS: Final = 30.0
 _WORKERS: Final = 8
 

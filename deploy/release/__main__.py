@@ -1,4 +1,4 @@
-"""``python -m deploy.release``: build everything that a release consists of."""
+"""Build all files of a release: ``python -m deploy.release``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.cluster.helm import helm
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 PLUGIN: Final = Path(__file__).resolve().parents[1] / "krew"
-#: What is applied with kubectl, beside what Helm renders.
+#: Files and folders in deploy/ to apply with kubectl, in addition to the rendered chart.
 _MANIFESTS: Final = ("crds", "rbac-gates", "rbac.yaml", "deletion-protection-policies.yaml")
 _LINK: Final = re.compile(r"\[([^\]]+)\]\((?!https?:)[^)]+\)")
 
@@ -74,14 +74,14 @@ def build(output: Path, work: Path, commit: str, url: str, *, with_image: bool =
 
 
 def write_source(source: Path, commit: str) -> int:
-    """Write the files of a commit; return its date as seconds since 1970."""
+    """Write the files of a commit. Returns its date in seconds since 1970."""
     with tarfile.open(fileobj=io.BytesIO(_git("archive", commit))) as archive:
         archive.extractall(source, filter="data")
     return int(_git("show", "--no-patch", "--format=%ct", f"{commit}^{{commit}}"))
 
 
 def write_packages(output: Path, work: Path, source: Path, epoch: int) -> Path:
-    """Write wheel and sdist; return the wheel."""
+    """Write the wheel and the sdist. Returns the wheel."""
     made = work / "packages"
     build = [sys.executable, "-m", "build", "--no-isolation", f"--outdir={made}", str(source)]
     environment = os.environ | {"SOURCE_DATE_EPOCH": str(epoch), "PYTHONWARNINGS": "ignore"}
@@ -89,7 +89,7 @@ def write_packages(output: Path, work: Path, source: Path, epoch: int) -> Path:
     if done.returncode:
         raise SystemExit(f"python -m build failed:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
     (sdist,) = made.glob("*.tar.gz")
-    # Setuptools writes the owner and the time of the build into it.
+    # Repack the sdist, because setuptools writes the owner and the build time into it.
     with tarfile.open(sdist) as archive:
         archive.extractall(work / "sdist", filter="data")
     write_tar(output / sdist.name, work / "sdist", epoch)
@@ -98,14 +98,14 @@ def write_packages(output: Path, work: Path, source: Path, epoch: int) -> Path:
 
 
 def write_chart(output: Path, source: Path, version: str, epoch: int) -> Path:
-    """Write the chart as `helm package` names it."""
+    """Write the chart, with the file name that `helm package` uses."""
     chart = output / f"kruise-{version}.tgz"
     write_tar(chart, source / "deploy/chart", epoch, prefix="kruise/")
     return chart
 
 
 def write_manifests(target: Path, work: Path, source: Path, chart: Path, epoch: int) -> None:
-    """Write what the chart installs by default as one file, and the parts for an installation without Helm."""
+    """Write the chart rendered with default values, and the manifests for an installation without Helm."""
     work.mkdir()
     for name in _MANIFESTS:
         path = source / "deploy" / name
@@ -127,7 +127,7 @@ def write_plugin(output: Path, work: Path, source: Path, wheel: Path, version: s
 
 
 def changelog_section(text: str, version: str) -> str:
-    """Return the changes of a version; links into the repository become plain text."""
+    """Return the changes of a version. Links into the repository become plain text."""
     found = re.search(rf"^## {re.escape(version)}\b.*?(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
     if found is None:
         raise SystemExit(f"CHANGELOG.md has no section for {version}")

@@ -1,4 +1,4 @@
-"""Archives and files whose bytes depend on their contents alone."""
+"""Reproducible archives and checksums: the same files give the same bytes."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def _write(file: object, folder: Path, epoch: int, prefix: str) -> None:
 
 
 def sha256(path: Path) -> str:
-    """Return the checksum of a file in hexadecimal digits."""
+    """Return the SHA-256 checksum of a file in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def write_checksums(folder: Path) -> None:
-    """Write SHA256SUMS of the other files of ``folder``, as ``sha256sum --check`` reads it."""
+    """Write SHA256SUMS for all other files in ``folder``, in the format of ``sha256sum --check``."""
     names = sorted(path.name for path in folder.iterdir() if path.name != "SHA256SUMS")
     (folder / "SHA256SUMS").write_text("".join(f"{sha256(folder / name)}  {name}\n" for name in names), "utf-8")

@@ -1,7 +1,7 @@
-"""The image as an OCI archive for amd64 and arm64, from Debian's packages and PyPI's wheels.
+"""Builds the image as an OCI archive for amd64 and arm64 from Debian packages and PyPI wheels.
 
-Nothing of the other processor runs: packages and wheels are unpacked, and bytecode is the same everywhere. There is no
-shell and no package manager in the image. The Dockerfile builds the same program on any other base.
+No program of the other architecture has to run: packages and wheels are only unpacked, and bytecode is portable. The
+image contains no shell and no package manager. The Dockerfile builds the same program on any other base image.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from deploy.release.archives import sha256, write_tar
 from tests.cluster.packages import debian_sources
 
 PYTHON: Final = (3, 11)
-#: The chart's default.
+#: The chart's default image name.
 NAME: Final = "docker.io/pykruise/kruise-manager"
 _PACKAGES: Final = (
     *("base-files", "media-types", "netbase", "libc6", "libcrypt1", "libgcc-s1", "libstdc++6", "zlib1g"),
     *("libbz2-1.0", "libexpat1", "libffi8", "liblzma5", "libssl3", "libuuid1"),
     *("python3.11-minimal", "libpython3.11-minimal", "libpython3.11-stdlib"),
 )
-#: Modules of the standard library whose system libraries are left out.
+#: Standard library modules to remove, because the image lacks the system libraries they need.
 _WITHOUT_LIBRARY: Final = ("_curses", "_curses_panel", "_dbm", "_sqlite3", "nis", "readline")
-#: Folders of usr/share.
+#: Folders of usr/share to remove.
 _NOT_NEEDED: Final = ("applications", "binfmts", "bug", "lintian", "man")
 _SITE: Final = "usr/local/lib/python3.11/dist-packages"
-#: Not part of the image, as in the Dockerfile.
+#: Folders excluded from the image, as in the Dockerfile.
 _LEFT_OUT: Final = ("app/sandbox", "app/generate")
-#: The API client's models are not used; compiled, they would be a third of the image.
+#: Modules of the API client that are not used. Their bytecode would be a third of the image.
 _NOT_COMPILED: Final = "/kubernetes/.*/(models|api)/"
 _COMMAND: Final = "#!/usr/bin/python3.11\nfrom app.cli.entry import main\n\nmain()\n"
 _USERS: Final = {
@@ -51,7 +51,7 @@ _OCI: Final = "application/vnd.oci.image"
 
 @dataclass(frozen=True, slots=True)
 class Platform:
-    """A processor: its names for Debian and Go, for wheels, and in ELF headers."""
+    """A processor architecture: its name in Debian and Go, its name in wheel tags, and its number in ELF headers."""
 
     name: str
     wheels: str
@@ -62,12 +62,12 @@ PLATFORMS: Final = (Platform("amd64", "x86_64", 0x3E), Platform("arm64", "aarch6
 
 
 class ImageError(Exception):
-    """The image cannot be built, or must not be shipped."""
+    """The image cannot be built, or must not be released."""
 
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """A Debian package of the image."""
+    """A Debian package in the image."""
 
     name: str
     version: str
@@ -75,7 +75,7 @@ class Package:
 
 
 def build(target: Path, work: Path, source: Path, wheel: Path, version: str, epoch: int) -> list[Package]:
-    """Write the OCI archive with one image per platform; return the Debian packages in it."""
+    """Write the OCI archive with one image per platform. Returns the Debian packages in it."""
     if sys.version_info[:2] != PYTHON:
         raise ImageError(f"the image needs bytecode of Python 3.11, and this is {sys.version.split()[0]}")
     layout, packages = work / "layout", list[Package]()
@@ -118,7 +118,7 @@ def _base(root: Path, work: Path, platform: Platform) -> list[Package]:
     for module in _WITHOUT_LIBRARY:
         for path in root.glob(f"usr/lib/python3.11/lib-dynload/{module}.*"):
             path.unlink()
-    # Scanners for vulnerabilities read what is installed here.
+    # Vulnerability scanners read the installed packages from this file.
     files = _USERS | {"var/lib/dpkg/status": "\n".join(status)}
     for name, text in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -127,7 +127,7 @@ def _base(root: Path, work: Path, platform: Platform) -> list[Package]:
 
 
 def _download(work: Path, platform: Platform) -> None:
-    """Download the packages with apt, whose state and architecture are its own here."""
+    """Download the packages with apt, using a separate state and the platform's architecture."""
     (work / "state/lists/partial").mkdir(parents=True)
     (work / "cache/archives/partial").mkdir(parents=True)
     (work / "status").touch()
@@ -159,7 +159,7 @@ def _dependencies(root: Path, lock: Path, platform: Platform) -> None:
 
 
 def _program(root: Path, wheel: Path) -> None:
-    with ZipFile(wheel) as archive:  # pip would note where the wheel was
+    with ZipFile(wheel) as archive:  # pip would record the path of the wheel
         archive.extractall(root / _SITE)
     for name in _LEFT_OUT:
         shutil.rmtree(root / _SITE / name)
@@ -172,17 +172,17 @@ def _program(root: Path, wheel: Path) -> None:
 def _pip_install(root: Path, *arguments: str) -> None:
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "install"]
     _run(*pip, "--no-compile", "--no-deps", f"--target={root / _SITE}", *arguments)
-    shutil.rmtree(root / _SITE / "bin", ignore_errors=True)  # these name the Python that ran pip
+    shutil.rmtree(root / _SITE / "bin", ignore_errors=True)  # scripts with the path of the Python that ran pip
 
 
 def _compile(root: Path) -> None:
-    """The file system is read-only, so bytecode is never checked against its source again."""
+    """Compile to bytecode that is never checked against its source, because the file system is read-only."""
     arguments = ["-q", "--invalidation-mode=unchecked-hash", f"-x={_NOT_COMPILED}", f"-s={root}", "-p=/", str(root)]
     _run(sys.executable, "-m", "compileall", *arguments)
 
 
 def check_machine(root: Path, platform: Platform) -> int:
-    """Return how many programs and libraries are below ``root``; raise if one is for another processor."""
+    """Return the number of programs and libraries below ``root``. Raises ImageError if one has another architecture."""
     checked = 0
     for path in root.rglob("*"):
         if path.is_symlink() or not path.is_file():

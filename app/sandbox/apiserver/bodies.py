@@ -55,7 +55,7 @@ def _duplicates(call: Call, document: Any) -> list[str]:
     """Return the paths of duplicate fields, or none if the client ignores them."""
     if call.query.get("fieldValidation") == "Ignore":
         return []
-    # Decoding loses duplicates: no need to search for them unless the document is shorter than the body.
+    # Decoding drops duplicates, so the body can contain some only if the document is shorter.
     if len(orjson.dumps(document)) >= len(call.body.strip()):
         return []
     return golang.duplicate_fields(call.body)
@@ -74,7 +74,7 @@ def parse_yaml(body: bytes) -> tuple[Any, list[str]]:
         if not loader.check_node():
             return None, []
         node = loader.get_node()
-        assert node is not None  # noqa: S101  # there is one, as was just asked
+        assert node is not None  # noqa: S101  # checked above
         return loader.construct_document(node), list(_repeated(node))
     except yaml.YAMLError as error:
         why = f"error converting YAML to JSON: {yaml_error(error)}"

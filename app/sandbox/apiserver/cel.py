@@ -257,9 +257,9 @@ class _Rewriter:
                 return found
 
 
-# Checks of a new expression: reject what a real server's compiler rejects, as far as possible without its type checker.
-# They find undeclared names, fields missing from a schema and constant conditions of the wrong type. Operand types are
-# checked only by the evaluation.
+# Checks of new expressions. They reject what a real server's compiler rejects, as far as possible without its type
+# checker: undeclared names, fields missing from a schema, and constant conditions of the wrong type. Operand types are
+# checked only during evaluation.
 
 Schema: TypeAlias = Mapping[str, Any]
 

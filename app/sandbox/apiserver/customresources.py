@@ -30,7 +30,7 @@ Json: TypeAlias = dict[str, Any]
 
 CRDS: Final = "customresourcedefinitions.apiextensions.k8s.io"
 CLEANUP: Final = "customresourcecleanup.apiextensions.k8s.io"
-#: Keywords at the top of a schema that do not relate fields to one another.
+#: Top-level schema keywords that do not relate fields to one another.
 _OF_ONE_FIELD: Final = frozenset({"type", "description", "properties", "required"})
 
 

@@ -99,7 +99,7 @@ class Hooks:
 
     def __init__(self, all_: tuple[Hook, ...] = ()) -> None:
         self.all = all_
-        #: Write attributes used in rules → the resource's versions when computed, and the hooks with a matching rule.
+        #: Cache: attributes of a write → the resource's versions that the entry is valid for, and the matching hooks.
         self._known: dict[tuple[str, str, str, str, bool], tuple[tuple[ResourceType, ...], tuple[Hook, ...]]] = {}
 
     def for_write(self, core: Core, attributes: Attributes) -> tuple[Hook, ...]:
@@ -205,7 +205,7 @@ _MAX_ANSWER: Final = 16 * 2**20
 
 
 class CallFailed(Exception):
-    """The call did not return a valid response. Has the message of Kubernetes."""
+    """The call did not return a valid response. The message is the one that Kubernetes reports."""
 
 
 @dataclass

@@ -75,7 +75,7 @@ class Application:
 
 
 async def _body(receive: Receive) -> bytes:
-    """Read the whole body. If it is too large, keep just enough of it to show that."""
+    """Read the whole body. If it is too large, keep only enough for the server to reject it."""
     message = await receive()
     if not message.get("more_body"):
         return bytes(message.get("body", b""))

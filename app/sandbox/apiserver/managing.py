@@ -68,7 +68,7 @@ class Manager:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """An update: its manager, and as JSON the fields it added or changed and those it removed.
+    """An update: its manager, the fields it added or changed, and the fields it removed (both as JSON).
 
     Equal field sets share their bytes, because most updates of a kind touch one of a few sets.
     """

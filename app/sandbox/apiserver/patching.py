@@ -34,7 +34,7 @@ _NUMBER: Final = re.compile(r"[+-]?\d+")
 
 
 class JsonPatchError(ValueError):
-    """The patch cannot be applied. Has the message of the server's patch library."""
+    """The patch cannot be applied. The message is that of the server's patch library."""
 
 
 def apply(operations: Sequence[Operation], document: Any) -> Any:

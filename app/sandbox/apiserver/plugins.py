@@ -100,7 +100,7 @@ class Plugins:
         """Set a Pod's ServiceAccount, and mount its token unless the Pod or the account opts out. Rejects the Pod if
         the account does not exist.
 
-        ``default`` may be missing, since no controller may be running that creates it.
+        ``default`` may be missing, because the controller that creates it may not be running.
         """
         spec = pod.setdefault("spec", {})
         if "kubernetes.io/config.mirror" in (pod.get("metadata", {}).get("annotations") or {}):

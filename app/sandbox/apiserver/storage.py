@@ -222,7 +222,7 @@ class Storage:
         """Replace ``current`` with a new version and keep the managers. Raises :class:`Stale` if it is no longer the
         stored entry.
 
-        For the server's own writes, which have no field manager.
+        The server uses this for its own writes, which have no field manager.
         """
         return self.replace(collection, current, obj, current.managed)
 
@@ -311,7 +311,7 @@ class Core:
     rng: Random
     storage: Storage = field(default_factory=Storage)
     registry: Registry = field(default_factory=Registry.built_in)
-    #: The second formatted last, and its text.
+    #: Cache: the last formatted second and its text.
     _second: int = -1
     _text: str = ""
 

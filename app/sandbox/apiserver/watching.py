@@ -22,7 +22,7 @@ Convert: TypeAlias = Callable[[Sequence[Entry]], Awaitable[Sequence[Entry]]]
 MAX_BEHIND: Final = 20_000
 #: Seconds between bookmarks, as on real servers.
 BOOKMARK_SECONDS: Final = 60.0
-#: Minimum seconds that a watch without ``timeoutSeconds`` lasts. The maximum is twice as long.
+#: Minimum duration of a watch without ``timeoutSeconds``, in seconds. The maximum is twice as long.
 MIN_WATCH_SECONDS: Final = 1800.0
 
 
@@ -66,7 +66,7 @@ class Watcher:
         self._lines: list[bytes | tuple[EventType, Entry]] = []
         self._waiter: asyncio.Future[None] | None = None
         self._ended = False
-        #: The version after which changes are sent; in the future if the storage was restored from a backup.
+        #: Only changes after this version are sent. It is in the future if the storage was restored from a backup.
         self._after = 0
         self._timers: list[asyncio.TimerHandle] = []
 
@@ -89,7 +89,7 @@ class Watcher:
             self.bookmark({INITIAL_EVENTS_END: "true"})
 
     def replay(self, revision: int) -> None:
-        """Send the changes after a version, and nothing before it is reached."""
+        """Send only changes after a version: those in the history, and later ones as they happen."""
         self._after = revision
         for event in self._collection.since(revision):
             self.offer(event)

@@ -40,7 +40,7 @@ _MAXIMUM: Final = "deployment.kubernetes.io/max-replicas"
 
 
 def pod_template_hash(template: Template, collision_count: int) -> str:
-    """Return the hash that Kubernetes computes for the template, so that names match those on a real cluster."""
+    """Return the hash that Kubernetes computes for the template, so that names are the same as on a real cluster."""
     content = {"spec": {"template": {"metadata": template.metadata, "spec": template.spec}}}
     return template_hash(json.dumps(content, sort_keys=True).encode(), collision_count, release=NEWEST)
 
@@ -218,7 +218,7 @@ class Deployments:
         }
 
     async def _number(self, found: Workload, new: Workload, old: Sequence[Workload]) -> None:
-        """Give a ReplicaSet whose template is used again the highest revision."""
+        """Assign the highest revision to a ReplicaSet whose template is used again."""
         latest = max(map(revision_of, old), default=0)
         revision = str(max(revision_of(new), latest + 1 if revision_of(new) <= latest else 1))
         wanted = self._annotations(found, revision)

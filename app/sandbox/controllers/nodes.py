@@ -18,14 +18,14 @@ from app.sandbox.controllers.objects import PERSISTENTVOLUMES, Claim
 from app.sandbox.filters import tolerates
 from app.sandbox.objects import Node, Pod
 
-#: Seconds after its last renewal at which a lease counts as expired and its node as unreachable.
+#: Seconds without a renewal after which a lease counts as expired and its node as unreachable.
 GRACE_SECONDS: Final = 40.0
 UNREACHABLE: Final = "node.kubernetes.io/unreachable"
 _NAMESPACE: Final = "kube-node-lease"
 
 
 def eviction_delay(pod: Pod, taint: Taint) -> float | None:
-    """Return for how many seconds a Pod may stay on a node with this taint, or None for no limit."""
+    """Return the seconds that a Pod may stay on a node with this taint, or None if there is no limit."""
     matching = [one for one in pod.spec.tolerations if tolerates(one, taint)]
     if not matching:
         return 0.0

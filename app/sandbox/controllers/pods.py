@@ -301,7 +301,7 @@ def with_conditions(
 ) -> list[dict[str, Any]]:
     """Return the conditions after setting ``wanted`` (type, status, reason and message). Other conditions are kept.
 
-    If ``updates``, lastUpdateTime is set too: Deployment conditions have it.
+    If ``updates`` is set, changed conditions also get a lastUpdateTime, as Deployment conditions have.
     """
     present = {one.type: one for one in old}
     named = {one[0] for one in wanted}

@@ -106,11 +106,11 @@ def bad_image(_ctx: Context, container: Container, run: Run, status: ContainerSt
 
 
 # A container passes through these stages: pull, wait for its configuration, start, run with probes, stop, and end or
-# restart. ``advance`` moves it on until it must wait for a time or for a change. Times are seconds on the node's clock.
+# restart. ``advance`` moves it on until it must wait for a deadline or a change. Times are seconds on the node's clock.
 
 #: A container that ran for this long starts again without a back-off.
 CALM_SECONDS: Final = 600.0
-#: More moves without time passing indicate a bug.
+#: Maximum number of moves without a wait. More moves indicate a bug.
 _MOST_MOVES: Final = 100
 _CHANGED: Final = "Container {} definition changed, will be restarted"
 
@@ -277,8 +277,8 @@ def _resize_restarts(container: Container, status: ContainerStatus) -> bool:
 
 
 def stop_of(ctx: Context, container: Container) -> tuple[float, int]:
-    """Return the seconds the container takes to stop, hook included, and its exit code. ``NEVER``: it runs until
-    killed."""
+    """Return the seconds the container takes to stop, including its hook, and its exit code. ``NEVER`` means that it
+    runs until killed."""
     seconds, code = term_of(ctx, container)
     hook = container.lifecycle.pre_stop if container.lifecycle is not None else None
     if hook is not None and hook.exec is not None:
@@ -287,8 +287,8 @@ def stop_of(ctx: Context, container: Container) -> tuple[float, int]:
 
 
 def term_of(ctx: Context, container: Container) -> tuple[float, int]:
-    """Return the seconds the container takes to exit after SIGTERM, and its exit code. ``NEVER``: it ignores the
-    signal."""
+    """Return the seconds the container takes to exit after SIGTERM, and its exit code. ``NEVER`` means that it ignores
+    the signal."""
     behaviour = ctx.behave(container)
     if behaviour.program.on_term is None:
         return NEVER, KILLED

@@ -33,7 +33,7 @@ class PodRun:
     containers: tuple[Run, ...] = ()
     #: By name, because ephemeral containers may be inserted at any position while the Pod runs.
     ephemerals: Mapping[str, Run] = field(default_factory=dict)
-    #: The last value of the crash annotation that was carried out.
+    #: The last value of the crash annotation that the kubelet has acted on.
     crashed: str = ""
     #: Whether the deletion event has been recorded.
     ending: bool = False
@@ -67,10 +67,10 @@ class PodInputs:
 class PodPlan:
     """Actions to take: patch the status, then remove the Pod or requeue it. Empty if nothing is needed."""
 
-    #: Strategic merge patch for ``status``. Empty: nothing is written.
+    #: Strategic merge patch for ``status``. If empty, nothing is written.
     status: Mapping[str, Any] = field(default_factory=dict)
     remove: bool = False
-    #: Seconds until the Pod is requeued. Zero: it is planned again only when it changes.
+    #: Seconds until the Pod is requeued. Zero means that it is planned again only when it changes.
     again_after: float = 0.0
     run: PodRun | None = None
     events: Sequence[Happened] = ()
@@ -190,7 +190,7 @@ class _Node:
         return runs, statuses
 
     def _containers(self, initialized: bool) -> tuple[list[Run], list[ContainerStatus]]:
-        """Start the containers of an initialized Pod, each after the previous one has started or has failed to."""
+        """Start the containers of an initialized Pod, each after the previous one has started or failed to start."""
         busy = False
         runs: list[Run] = []
         statuses: list[ContainerStatus] = []

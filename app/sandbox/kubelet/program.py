@@ -46,11 +46,11 @@ class Program:
     lines: tuple[tuple[float, str], ...] = ()
     #: Path → times at which the file is alternately created and removed.
     files: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
-    #: From ``loop_from`` on it prints ``loop_lines`` every ``loop_seconds``.
+    #: From ``loop_from`` on, the program prints ``loop_lines`` every ``loop_seconds``.
     loop_from: float = NEVER
     loop_seconds: float = 0.0
     loop_lines: tuple[tuple[float, str], ...] = ()
-    #: Exit code after SIGTERM. None: it ignores SIGTERM and runs until SIGKILL.
+    #: Exit code after SIGTERM. None means that the program ignores SIGTERM and runs until SIGKILL.
     on_term: int | None = 0
     #: Whether the command could be interpreted.
     understood: bool = True
@@ -291,20 +291,21 @@ def answer_of(command: Sequence[str], program: Program, seconds: float) -> tuple
     return is_there is ("!" not in words), NEVER
 
 
-# How a container behaves on a simulated node: as its command implies, unless the Pod or a test overrides it.
+# On a simulated node, a container behaves as its command implies, unless the Pod or a test overrides this behavior.
 #
-# A Pod overrides it with an annotation, keyed by container (``*``: all), in seconds since the container started:
+# A Pod overrides it with an annotation, keyed by container (``*``: all). Times are in seconds since the container
+# started:
 #
 #     sandbox.pykruise.io/behaviour: '{"main": {"readyAfter": 3, "exitAfter": 60, "exitCode": 1}}'
 
 BEHAVIOUR: Final = "sandbox.pykruise.io/behaviour"
-"""Annotation on a Pod: how its containers behave, as JSON; see :class:`Script`."""
+"""Pod annotation with the behavior of the Pod's containers as JSON; see :class:`Script`."""
 
 UNREADY: Final = "sandbox.pykruise.io/unready"
-"""Annotation on a Pod, for tests and demonstrations: comma-separated names of containers to report as not ready."""
+"""Pod annotation for tests and demonstrations: comma-separated names of containers to report as not ready."""
 
 CRASH: Final = "sandbox.pykruise.io/crash"
-"""Annotation on a Pod: comma-separated names of containers to crash now. Removed when they have crashed."""
+"""Pod annotation: comma-separated names of containers to crash now. The kubelet removes it after the crash."""
 
 
 class Script(Struct, frozen=True):
@@ -384,7 +385,7 @@ Scripts: TypeAlias = Callable[[Pod, Container], Script | None]
 def behaviour_of(
     pod: Pod, container: Container, env: Mapping[str, str], decide: Scripts | None = None, *, init: bool = False
 ) -> Behaviour:
-    """Return the behavior of a container. An invalid annotation counts as none; see ``script_error``."""
+    """Return the behavior of a container. An invalid annotation is ignored; see ``script_error``."""
     script = decide(pod, container) if decide is not None else None
     if script is None:
         try:

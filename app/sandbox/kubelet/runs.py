@@ -154,7 +154,7 @@ class Happened(NamedTuple):
 
 @dataclass(slots=True)
 class Context:
-    """A Pod at one moment, and what its containers record as they advance."""
+    """A Pod at one point in time, and the events and images that its containers record as they advance."""
 
     pod: Pod
     now: float

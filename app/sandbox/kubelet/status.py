@@ -147,7 +147,7 @@ def _wanted(
     phase: str,
 ) -> Iterator[_Wanted]:
     if phase == "Succeeded":
-        # As in the kubelet: the containers have completed as intended.
+        # Like the kubelet, report that the containers have completed.
         yield _Wanted("PodReadyToStartContainers", "False")
         yield _Wanted("Initialized", "True", "PodCompleted")
         yield _Wanted("Ready", "False", "PodCompleted")

@@ -85,13 +85,13 @@ v1.20.0 without a cluster, and could then render nothing.
 {{- end }}
 {{- end }}
 
-{{- /* "true" unless Kubernetes is known to be older than ValidatingAdmissionPolicies, 1.30. */ -}}
+{{- /* "true" unless Kubernetes is known to be older than 1.30, the first version with ValidatingAdmissionPolicies. */ -}}
 {{- define "kruise.admissionPolicies" -}}
 {{- $version := .Capabilities.KubeVersion.Version }}
 {{- or (eq $version "v1.20.0") (semverCompare ">= 1.30.0-0" $version) }}
 {{- end }}
 
-{{- /* The files in the manager's folder of policies. */ -}}
+{{- /* The files in the manager's policies folder. */ -}}
 {{- define "kruise.policies" -}}
 webhooks.yaml: |
   {{- include "kruise.webhookPolicies" . | nindent 2 }}

@@ -33,7 +33,7 @@ def default_secret(obj: Json) -> None:
 
 
 def config_map_errors(obj: Json) -> list[FieldError]:
-    """Validate the keys, also for duplicates in both maps, and the total size."""
+    """Validate the total size and the keys, which must not occur in both maps."""
     found: list[FieldError] = []
     data, binary = obj.get("data") or {}, obj.get("binaryData") or {}
     size = 0
@@ -149,7 +149,7 @@ def role_errors(obj: Json) -> list[FieldError]:
 
 
 def lease_errors(obj: Json) -> list[FieldError]:
-    """Require a Lease's durations to be positive and its transitions not to be negative."""
+    """Require positive durations and a non-negative number of transitions."""
     spec = obj.get("spec") or {}
     found: list[FieldError] = []
     seconds, transitions = spec.get("leaseDurationSeconds"), spec.get("leaseTransitions")

@@ -183,8 +183,7 @@ def grace_period(pod: Json, asked: int | None) -> int:
 
 
 def spec_errors(spec: Json, path: Path) -> list[FieldError]:
-    """Validate a Pod spec. Containers and volumes are validated in full, other fields only as far as scenarios need
-    it."""
+    """Validate a Pod spec. Containers and volumes are validated in full, other fields only as scenarios require."""
     parts = [spec.get("containers") or [], spec.get("initContainers") or [], spec.get("volumes") or []]
     # Cached, since Pods created from one template have the same containers.
     errors = list(_container_errors(orjson.dumps(parts), path))
@@ -254,7 +253,7 @@ def _munged(new: Json, before: Json) -> Json:
     if grace is not None and grace < 0 and new.get("terminationGracePeriodSeconds") == 1:
         munged["terminationGracePeriodSeconds"] = grace
     if before.get("schedulingGates"):
-        # Node selector and affinity of a gated Pod are mutable.
+        # The node selector and affinity of a gated Pod are mutable.
         if "nodeSelector" in before:
             munged["nodeSelector"] = before["nodeSelector"]
         else:

@@ -168,7 +168,7 @@ def url_errors(url: str, at: Path) -> list[FieldError]:
 
 def service_errors(service: Json, at: Path) -> list[FieldError]:
     """Validate a reference to a webhook's Service."""
-    # If one of the two is missing, a real server reports the other.
+    # A real server swaps the two fields in its messages: it reports the one that is not missing.
     swapped = (("namespace", "name"), ("name", "namespace"))
     found = [required(at.child(shown)) for shown, name in swapped if not service.get(name)]
     port = service.get("port")
