@@ -242,7 +242,7 @@ def verdict(empty_route: list[Load], ours: list[Load], others: float) -> tuple[s
     shown = ", ".join(f"{name} {ratio:.2f} (at most {ALLOWED[name]})" for name, ratio in ratios.items())
     text = f"one connection / empty route: {shown}; others {others:.1%}"
     if others > MAX_OTHERS:
-        return f"{text}: not judged, the machine was not ours", 2
+        return f"{text}: not judged: other processes used too much CPU", 2
     too_slow = any(ratio > ALLOWED[name] for name, ratio in ratios.items())
     return (f"{text}: TOO SLOW", 1) if too_slow else (text, 0)
 

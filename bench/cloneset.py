@@ -123,8 +123,8 @@ async def measure(kubeconfig: str, processes: dict[str, int], pods: int) -> None
         await client.create(CLONESETS, clone_set("clone"), "default")
         await idle(meter)
         print(
-            "| what | seconds | writes per Pod | webhook calls per Pod | CPU ms per Pod | manager's memory then |"
-            " of these, per Pod |\n|---|---|---|---|---|---|---|"
+            "| what | seconds | writes per Pod | webhook calls per Pod | CPU ms per Pod | manager's memory |"
+            " writes per Pod by type |\n|---|---|---|---|---|---|---|"
         )
         native_out = await step(meter, client, REPLICASETS, "native", {"spec": {"replicas": pods}}, pods, "scale out")
         native_in = await step(meter, client, REPLICASETS, "native", {"spec": {"replicas": 0}}, 0, "scale in")
@@ -136,7 +136,7 @@ async def measure(kubeconfig: str, processes: dict[str, int], pods: int) -> None
     ratios = (out / native_out, in_place / native_out, back / native_in)
     print("\nscale out {:.2f} ×, in place {:.2f} × the native scale out, scale in {:.2f} ×".format(*ratios))
     for what, minimum in MINIMUM.items():
-        print(f"least on paper, {what}: {minimum}")
+        print(f"theoretical minimum, {what}: {minimum}")
 
 
 async def idle(meter: Meter, seconds: float = 5.0) -> None:

@@ -132,7 +132,7 @@ async def memory(pods: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--memory", type=int, default=0, help="measure the memory of so many Pods instead")
+    parser.add_argument("--memory", type=int, default=0, help="measure the memory of this many Pods instead")
     options = parser.parse_args()
     if options.memory:
         asyncio.run(memory(options.memory))

@@ -139,10 +139,10 @@ def _panel(title: str, series: Sequence[tuple[str, str]], lines: Sequence[dict[s
 def command() -> None:
     """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--minutes", type=int, default=20, help="how many lines")
-    parser.add_argument("--seconds", type=float, default=60.0, help="how long a line takes")
+    parser.add_argument("--minutes", type=int, default=20, help="number of lines")
+    parser.add_argument("--seconds", type=float, default=60.0, help="seconds per line")
     parser.add_argument("--rate", type=int, default=2000, help="reviews per second")
-    parser.add_argument("--pods", type=int, default=10, help="Pods created, and deleted, per second")
+    parser.add_argument("--pods", type=int, default=10, help="Pods created and deleted per second")
     parser.add_argument("--out", type=Path, default=HERE / "soak.csv")
     options = parser.parse_args()
     lines = soak(options.minutes, options.seconds, options.rate, options.pods, options.out)
