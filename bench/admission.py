@@ -7,8 +7,8 @@ matches the Pod.
 
 With one connection, p50 may be at most 1.3 times and p99 at most twice that of the empty route, without a warm-up. On a
 shared machine, the p50 of one server varies by half within seconds, so both servers run at once and are measured in
-alternating turns of two seconds. Interference can only increase a latency, so the lowest latencies of all turns are
-compared. If the hypervisor and other processes used more than 2% of the processor time, the result is not judged.
+alternating turns of two seconds. The median ratio of neighboring turns is judged. If the hypervisor and other processes
+used more than 2% of the processor time, the result is not judged.
 """
 
 from __future__ import annotations
@@ -236,7 +236,7 @@ def _ticks() -> tuple[float, int]:
 def verdict(empty_route: list[Load], ours: list[Load], others: float) -> tuple[str, int]:
     """Return a summary for one connection, and the exit code: 0 within the limits, 1 above a limit, 2 not judged."""
     ratios = {
-        name: min(getattr(load, name) for load in ours) / min(getattr(load, name) for load in empty_route)
+        name: median(getattr(our, name) / getattr(base, name) for our, base in zip(ours, empty_route, strict=True))
         for name in ALLOWED
     }
     shown = ", ".join(f"{name} {ratio:.2f} (at most {ALLOWED[name]})" for name, ratio in ratios.items())
