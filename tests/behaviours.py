@@ -92,7 +92,7 @@ def mistakes(
     for id_, rule in defined.items():
         marked = ", ".join(sorted(tests.get(id_, ())))
         if not marked and not rule.waits and not rule.reason:
-            found.append(f"rule {id_} has no test, and does not say that it waits")
+            found.append(f"rule {id_} has no test and is not marked *(waits: why)*")
         if marked and rule.waits:
             found.append(f"rule {id_} waits for {rule.waits}, but is marked as proven by {marked}")
     for id_ in sorted(tests.keys() - defined.keys()):
@@ -106,7 +106,7 @@ def main() -> int:
     """Print the table; with ``--check`` return 1 if rules, marks and citations do not match."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "--check", action="store_true", help="fail where rules, marks and citations do not fit together"
+        "--check", action="store_true", help="fail if rules, marks and citations do not match"
     )
     parser.add_argument("--verbose", action="store_true", help="print the tests of each rule")
     options = parser.parse_args()

@@ -37,7 +37,7 @@ _POD_NAME: Final = Path("spec").child("podName")
 UNKNOWN_CALLER: Final = (
     "the response would describe the Pod, and the caller's address is not in EndpointSlice default/kubernetes. "
     "If API servers call through konnectivity or an overlay network, start the manager with --client-ca-file "
-    "(chart: manager.extraArgs; docs/installing.md, Who may ask)"
+    "(chart: manager.extraArgs; docs/installing.md, Who may call the webhooks)"
 )
 
 

@@ -104,7 +104,7 @@ def judge(
 
 def is_recorded(status: PodUnavailableBudgetStatus, pod: Pod, now: datetime) -> bool:
     """Return whether the Pod has an outstanding grant. A grant older than the Pod belongs to a former Pod of the same
-    name. (Rule 8) [PUB-55, PUB-56]"""
+    name. (Rule 7) [PUB-55, PUB-56]"""
     name, made = pod.metadata.name, pod.metadata.creation_timestamp
     noted = (
         ((status.unavailable_pods or {}).get(name), UNAVAILABLE_FOR),
