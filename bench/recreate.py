@@ -43,7 +43,7 @@ def main() -> None:
     with Cluster(nodes=1) as cluster, tempfile.TemporaryDirectory() as folder, front(cluster) as registry:
         files = [str(ROOT / "deploy" / "crds" / f"apps.kruise.io_{kind}.yaml") for kind in KINDS]
         cluster.kubectl("apply", "--server-side", *(f"-f={file}" for file in files))
-        cluster.kubectl("wait", "--for=condition=Established", *(f"crd/{kind}.apps.kruise.io" for kind in KINDS))
+        cluster.control_plane.wait_until_established(*(f"crd/{kind}.apps.kruise.io" for kind in KINDS))
         chart = [one for one in render() if "daemon" in one["metadata"]["name"] and one["kind"] != "DaemonSet"]
         spaces = [
             {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}

@@ -105,9 +105,7 @@ def mistakes(
 def main() -> int:
     """Print the table; with ``--check`` return 1 if rules, marks and citations do not match."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--check", action="store_true", help="fail if rules, marks and citations do not match"
-    )
+    parser.add_argument("--check", action="store_true", help="fail if rules, marks and citations do not match")
     parser.add_argument("--verbose", action="store_true", help="print the tests of each rule")
     options = parser.parse_args()
     tests = proven(ROOT / "tests")

@@ -37,7 +37,7 @@ PATH = "/apis/apps.kruise.io/v1beta1/sidecarsets"
 def served(control_plane: ControlPlane) -> Iterator[ControlPlane]:
     """Return a control plane with our kinds, which are removed afterwards."""
     control_plane.kubectl("apply", "--server-side", "-f", str(CRDS))
-    control_plane.kubectl("wait", "--for=condition=Established", "--timeout=120s", "-f", str(CRDS))
+    control_plane.wait_until_established("-f", str(CRDS))
     yield control_plane
     delete_definitions(control_plane, [kind.crd_name for kind in kinds()])
 

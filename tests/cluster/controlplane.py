@@ -184,6 +184,12 @@ class ControlPlane:
             raise ClusterError(f"kubectl {' '.join(arguments)} failed ({done.returncode}): {done.stderr.strip()}")
         return done
 
+    def wait_until_established(self, *definitions: str) -> None:
+        """Wait until CRDs, given as arguments of kubectl, are served."""
+        # A new CRD has no conditions, which kubectl wait takes for an error.
+        command = ("wait", "--for=condition=Established", "--timeout=30s", *definitions)
+        wait_until(lambda: not self.kubectl(*command, check=False).returncode, f"{definitions} are established")
+
     # Starting and stopping.
 
     def __enter__(self) -> Self:

@@ -172,8 +172,7 @@ def kubeconfig(cluster: Cluster) -> Iterator[Path]:
     """Return a kubeconfig of the agent's identity with only the chart's permissions."""
     for kind in KINDS:
         cluster.kubectl("apply", "--server-side", "-f", str(ROOT / "deploy" / "crds" / f"apps.kruise.io_{kind}.yaml"))
-    for kind in KINDS:
-        cluster.kubectl("wait", "--for=condition=Established", "--timeout=30s", f"crd/{kind}.apps.kruise.io")
+    cluster.control_plane.wait_until_established(*(f"crd/{kind}.apps.kruise.io" for kind in KINDS))
     chart = [one for one in render() if "daemon" in one["metadata"]["name"] and one["kind"] != "DaemonSet"]
     spaces = [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in ("kruise-system", NAMESPACE)

@@ -265,7 +265,7 @@ def test_a_definition_can_be_deleted_if_its_objects_are_visibly_gone(tmp_path: P
     with ControlPlane() as own, manager(own, tmp_path, "--feature-gates=DeletionProtectionForCRDCascadingGate=true"):
         name = "widgets.shop.example.com"
         own.kubectl("apply", "-f", "-", stdin=DEFINITION.format(group="shop.example.com", label=labeled("Cascading")))
-        own.kubectl("wait", "--for=condition=Established", f"crd/{name}", "--timeout=30s")
+        own.wait_until_established(f"crd/{name}")
         widget = {
             "apiVersion": "shop.example.com/v1",
             "kind": "Widget",

@@ -159,9 +159,7 @@ def install(started: ControlPlane, *, gates: bool = True, root: Path = ROOT) -> 
     if gates:
         started.kubectl("apply", "-f", str(deploy / "rbac-gates"))
     started.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(deploy / "crds"))
-    # A new CRD has no conditions, which kubectl wait takes for an error.
-    established = ["wait", "--for=condition=Established", "--timeout=30s", "-f", str(deploy / "crds")]
-    eventually(lambda: started.kubectl(*established, check=False).returncode == 0, "the CRDs are established", 30)
+    started.wait_until_established("-f", str(deploy / "crds"))
     return started.kubeconfig_for_service_account(SYSTEM_NAMESPACE, "kruise-manager")
 
 
