@@ -249,11 +249,12 @@ class Limits:
     #: Maximum bytes of all received bodies and all unread responses.
     held_bytes: int = 96 * 1024 * 1024
     connections: int = 1024
-    #: Timeout from the first byte of a request to its last, and from the connection to its first request.
+    #: Timeout from the first byte of a request to its last, and from a stranger's connection to its first request.
     complete_seconds: float = 10.0
     #: Timeout of a client that does not read its response.
     read_seconds: float = 30.0
-    #: API servers keep idle connections for 90 s; closing them earlier could drop a review in flight.
+    #: API servers keep idle connections for 90 s, including those opened in advance and never used. Closing one earlier
+    #: could drop a review in flight.
     keep_alive_seconds: float = 120.0
     #: Time a client has to read an early refusal before the connection is closed.
     linger_seconds: float = 2.0
