@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import fcntl
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -62,6 +62,16 @@ def cluster_with_manager() -> Cluster:
     return levels.real_containers()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Report the objects and log lines of a failed test's namespace, which is deleted afterwards."""
+    report = yield
+    world = getattr(item, "funcargs", {}).get("world")
+    if report.when == "call" and report.failed and isinstance(world, World):
+        report.sections.append((f"namespace {world.namespace}", world.findings()))
+    return report
+
+
 @contextmanager
 def its_turn(level: str, *, alone: bool) -> Iterator[None]:
     """Tests marked ``alone`` wait until no other process tests on their level, and others wait for them."""
@@ -81,4 +91,5 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
         if not sandbox:  # each process has its own sandbox
             alone = request.node.get_closest_marker("alone") is not None
             stack.enter_context(its_turn(request.param, alone=alone))
-        yield stack.enter_context(own_namespace(started, real_containers=real, autoscales=not sandbox))
+        logs = None if sandbox else (started.control_plane if real else started).directory / "logs"
+        yield stack.enter_context(own_namespace(started, real_containers=real, autoscales=not sandbox, logs=logs))

@@ -23,6 +23,8 @@ from tests.deadline import Deadline
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SYSTEM_NAMESPACE = "kruise-system"
+#: Maximum number of characters of objects, events and log lines in the report of a failed test.
+_FINDINGS = 20_000
 Found = TypeVar("Found")
 
 
@@ -36,7 +38,14 @@ class World:
     """A cluster as one test sees it: its namespace, and cluster-wide objects that are deleted with it."""
 
     def __init__(
-        self, kubectl: Kubectl, namespace: str, *, real_containers: bool, autoscales: bool, kubeconfig: Path
+        self,
+        kubectl: Kubectl,
+        namespace: str,
+        *,
+        real_containers: bool,
+        autoscales: bool,
+        kubeconfig: Path,
+        logs: Path | None = None,
     ) -> None:
         self.kubectl = kubectl
         self.kubeconfig = kubeconfig
@@ -44,6 +53,21 @@ class World:
         self.real_containers = real_containers
         #: Whether a controller acts on HorizontalPodAutoscalers, as in Kubernetes.
         self.autoscales = autoscales
+        #: The folder with the logs of the manager and the node agents.
+        self.logs = logs
+
+    def findings(self) -> str:
+        """Return the objects of the namespace, and the log lines about it, for the report of a failure."""
+        kinds = "pods,jobs,containerrecreaterequests"
+        objects = self.kubectl("get", kinds, "-n", self.namespace, "-o", "yaml", check=False).stdout
+        events = self.kubectl("get", "events", "-n", self.namespace, check=False).stdout
+        lines = [
+            f"{log.stem}: {line}"
+            for log in sorted(self.logs.glob("*.log") if self.logs is not None else ())
+            for line in log.read_text(errors="replace").splitlines()
+            if self.namespace in line or " ERROR " in line
+        ]
+        return "\n".join(text[:_FINDINGS] for text in (objects, events, "\n".join(lines)))
 
     def apply(self, manifest: str, *, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Run kubectl apply in the test's namespace; ``$ns`` in the text stands for it."""
@@ -91,7 +115,9 @@ class World:
 
 
 @contextmanager
-def own_namespace(started: Any, *, real_containers: bool, autoscales: bool) -> Iterator[World]:
+def own_namespace(
+    started: Any, *, real_containers: bool, autoscales: bool, logs: Path | None = None
+) -> Iterator[World]:
     """A namespace for the test, deleted afterwards with its objects."""
     kubectl: Kubectl = partial(started.kubectl)
     namespace = f"t-{uuid.uuid4().hex[:8]}"
@@ -99,7 +125,12 @@ def own_namespace(started: Any, *, real_containers: bool, autoscales: bool) -> I
     manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": labels}}
     kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
     yield World(
-        kubectl, namespace, real_containers=real_containers, autoscales=autoscales, kubeconfig=started.kubeconfig
+        kubectl,
+        namespace,
+        real_containers=real_containers,
+        autoscales=autoscales,
+        kubeconfig=started.kubeconfig,
+        logs=logs,
     )
     kubectl("delete", "sidecarset", "-l", f"team={namespace}", "--wait=false", check=False)
     kubectl("delete", "namespace", namespace, "--wait=false", check=False)
