@@ -1,35 +1,13 @@
 """The custom resources that conformance cases share."""
 
+from functools import partial
 from typing import Any
 
+from tests.kit import objects
+from tests.kit.objects import SCALED, version
+
 GROUP = "conformance.example.com"
-
-
-def definition(plural: str, kind: str, *versions: dict[str, Any], group: str = GROUP, **spec: Any) -> dict[str, Any]:
-    """A CustomResourceDefinition; its names follow from the kind."""
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.{group}"},
-        "spec": {
-            "group": group,
-            "names": {"plural": plural, "kind": kind},
-            "scope": "Namespaced",
-            "versions": list(versions),
-            **spec,
-        },
-    }
-
-
-def version(name: str = "v1", schema: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
-    free = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    return {
-        "name": name,
-        "served": True,
-        "storage": True,
-        "schema": {"openAPIV3Schema": free if schema is None else schema},
-        **more,
-    }
+definition = partial(objects.definition, group=GROUP)
 
 
 def fields(required: tuple[str, ...] = (), **properties: Any) -> dict[str, Any]:
@@ -86,14 +64,7 @@ WIDGETS = definition(
     "Widget",
     version(
         schema=_WIDGET,
-        subresources={
-            "status": {},
-            "scale": {
-                "specReplicasPath": ".spec.replicas",
-                "statusReplicasPath": ".status.replicas",
-                "labelSelectorPath": ".status.selector",
-            },
-        },
+        subresources=SCALED,
         additionalPrinterColumns=_COLUMNS,
     ),
     names={"plural": "widgets", "kind": "Widget", "shortNames": ["wd"], "categories": ["all"]},

@@ -194,6 +194,14 @@ class ManagedCluster:
             await self.clock.sleep(0.02)
         raise AssertionError(f"not within {seconds} s: {what}; {(await self.user.list(self.resource)).items}")
 
+    async def becomes(self, look: Callable[[], Awaitable[Any]], wanted: Any, seconds: float = 120.0) -> None:
+        """Wait until ``look`` returns the expected value."""
+
+        async def reached() -> bool:
+            return bool(await look() == wanted)
+
+        await self.until(reached, f"{wanted}", seconds)
+
     async def settled(self, name: str = "web", seconds: float = 300.0, **wanted: int) -> Json:
         """Return the status once it is current and has these numbers."""
 

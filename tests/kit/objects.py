@@ -9,8 +9,18 @@ import orjson
 
 from app.kube.admission import GroupVersionKind, GroupVersionResource, Operation, Review
 from app.kube.objects import Pod, decode_pod
+from app.kube.resources import Resource
 
 Json = dict[str, Any]
+#: Subresources of a kind with replicas.
+SCALED: Json = {
+    "status": {},
+    "scale": {
+        "specReplicasPath": ".spec.replicas",
+        "statusReplicasPath": ".status.replicas",
+        "labelSelectorPath": ".status.selector",
+    },
+}
 
 
 def owner_of(obj: Json) -> Json:
@@ -59,6 +69,46 @@ def pod_json(
 def pod(name: str = "web-0", **given: Any) -> Pod:
     """Return the object as controllers decode it."""
     return decode_pod(orjson.dumps(pod_json(name, **given)))
+
+
+def workload_spec(replicas: int = 1, **labels: str) -> Json:
+    """The spec of a workload whose Pods have one container and these labels, by default ``app=web``."""
+    labels = labels or {"app": "web"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": "nginx:1"}]}}
+    return {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template}
+
+
+def definition(plural: str, kind: str, *versions: Json, group: str, **spec: Any) -> Json:
+    """A CustomResourceDefinition; its names follow from the kind."""
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{group}"},
+        "spec": {
+            "group": group,
+            "names": {"plural": plural, "kind": kind},
+            "scope": "Namespaced",
+            "versions": list(versions),
+            **spec,
+        },
+    }
+
+
+def version(name: str = "v1", schema: Json | None = None, **more: Any) -> Json:
+    """A version of a CustomResourceDefinition; without a schema its objects may have any fields."""
+    free = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    return {
+        "name": name,
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": free if schema is None else schema},
+        **more,
+    }
+
+
+def defined(resource: Resource, **more: Any) -> Json:
+    """The CustomResourceDefinition of a resource whose objects may have any fields."""
+    return definition(resource.plural, resource.kind, version(resource.version, **more), group=resource.group)
 
 
 def pod_review(operation: Operation, obj: Json | None = None, old: Json | None = None, **fields: Any) -> Review:

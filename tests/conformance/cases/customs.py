@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from tests.conformance.definitions import FREE, GROUP, NUMBER, TEXT, definition, fields, version
+from tests.conformance.definitions import FREE, GROUP, NUMBER, TEXT, definition, fields
 from tests.conformance.steps import MERGE_PATCH, TABLE, Call, Case, delete, get, patch, post, put, quiet
+from tests.kit.objects import version
 
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _WIDGETS = f"/apis/{GROUP}/v1/namespaces/{{ns}}/widgets"

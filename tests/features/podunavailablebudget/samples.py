@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -12,6 +12,7 @@ from app.features.podunavailablebudget.plan.pods import PodFacts
 from app.features.podunavailablebudget.types import PodUnavailableBudget
 from app.kube.clock import rfc3339
 from app.kube.objects import Pod, decode_pod
+from tests.kit import objects
 
 Json = dict[str, Any]
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
@@ -36,35 +37,25 @@ def raw_pod(
     phase: str = "Running",
     deleting: bool = False,
     resources: Json | None = None,
-    made: str = "",
+    made: str | None = None,
+    owners: Sequence[Json] = (),
 ) -> Json:
     related = {"pub.kruise.io/related-pub": budget, "kruise.io/related-pub": budget} if budget else {}
-    metadata: Json = {
-        "name": name,
-        "namespace": "web",
-        "uid": f"uid-{name}",
-        "generation": 1,
-        "labels": {"app": "web", **(labels or {})},
-        "annotations": {**related, **(annotations or {})},
-    }
-    if made:
-        metadata["creationTimestamp"] = made
-    if deleting:
-        metadata["deletionTimestamp"] = "2026-01-01T11:59:59Z"
-    container: Json = {"name": "main", "image": image}
-    if resources is not None:
-        container["resources"] = resources
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": metadata,
-        "spec": {"containers": [container]},
-        "status": {
-            "phase": phase,
-            "conditions": [{"type": "Ready", "status": str(ready), "lastTransitionTime": "2026-01-01T11:00:00Z"}],
-            "containerStatuses": [{"name": "main", "image": running, "imageID": image_id, "ready": ready}],
-        },
-    }
+    container: Json = {"name": "main", "image": image, **({} if resources is None else {"resources": resources})}
+    return objects.pod_json(
+        name,
+        namespace="web",
+        generation=1,
+        labels={"app": "web", **(labels or {})},
+        annotations={**related, **(annotations or {})},
+        creationTimestamp=made,
+        deletionTimestamp="2026-01-01T11:59:59Z" if deleting else None,
+        ownerReferences=list(owners),
+        phase=phase,
+        conditions=[{"type": "Ready", "status": str(ready), "lastTransitionTime": "2026-01-01T11:00:00Z"}],
+        spec={"containers": [container]},
+        status={"containerStatuses": [{"name": "main", "image": running, "imageID": image_id, "ready": ready}]},
+    )
 
 
 def pod(name: str = "web-0", **given: Any) -> Pod:

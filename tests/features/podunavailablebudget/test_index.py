@@ -13,16 +13,14 @@ from app.kube.discovery import MAX_REMEMBERED, KindMapper
 from app.kube.objects import OwnerReference
 from app.kube.resources import NAMESPACES, REPLICASETS
 from tests.features.podunavailablebudget.world import NAMESPACE, SmallCluster, in_cluster
+from tests.kit.objects import workload_spec
 from tests.kit.transports import Connection
 
 SHOP = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "shop", "uid": "d-1", "controller": True}
 
 
 def owned(name: str, *owners: dict[str, Any]) -> dict[str, Any]:
-    labels = {"app": "web"}
-    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": "nginx:1"}]}}
-    spec = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
-    return {"metadata": {"name": name, "ownerReferences": list(owners)}, "spec": spec}
+    return {"metadata": {"name": name, "ownerReferences": list(owners)}, "spec": workload_spec()}
 
 
 @pytest.mark.behaviour("PUB-31")

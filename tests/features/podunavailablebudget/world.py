@@ -38,7 +38,7 @@ from app.sandbox.apiserver.server import ApiServer
 from tests.features.podunavailablebudget.unreliable import Adverse
 from tests.kit.cluster import ManagedCluster, scenarios
 from tests.kit.features import context, controller_of, part_of, stores_of
-from tests.kit.objects import pod_review
+from tests.kit.objects import pod_review, reference, workload_spec
 from tests.kit.transports import Counting
 from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import running, until
@@ -135,16 +135,8 @@ class SmallCluster(ManagedCluster):
         return await self.create(name, spec, annotations=annotations or {})
 
     async def replicaset(self, name: str = "web", replicas: int = 3) -> Json:
-        labels = {"app": "web"}
-        spec = {
-            "replicas": replicas,
-            "selector": {"matchLabels": labels},
-            "template": {
-                "metadata": {"labels": labels},
-                "spec": {"containers": [{"name": "main", "image": "nginx:1"}]},
-            },
-        }
-        return await self.user.create(REPLICASETS, {"metadata": {"name": name}, "spec": spec}, NAMESPACE)
+        body = {"metadata": {"name": name}, "spec": workload_spec(replicas)}
+        return await self.user.create(REPLICASETS, body, NAMESPACE)
 
     async def pod(
         self, name: str, owner: Json | None = None, kind: str = "ReplicaSet", *, ready: bool = True, **metadata: Any
@@ -154,9 +146,9 @@ class SmallCluster(ManagedCluster):
             "spec": {"containers": [{"name": "main", "image": "nginx:1"}]},
         }
         if owner is not None:
-            reference = {"apiVersion": owner.get("apiVersion", "apps/v1"), "kind": kind, "controller": True}
-            reference |= {"name": owner["metadata"]["name"], "uid": owner["metadata"]["uid"]}
-            body["metadata"]["ownerReferences"] = [reference]
+            above = owner["metadata"]
+            owners = [reference(owner.get("apiVersion", "apps/v1"), kind, above["name"], above["uid"])]
+            body["metadata"]["ownerReferences"] = owners
         await self.user.create(PODS, body, NAMESPACE)
         return await self.is_ready(name, ready=ready)
 
@@ -191,6 +183,10 @@ class SmallCluster(ManagedCluster):
 
     async def get(self, name: str) -> Json:
         return await self.user.get(PODS, name, NAMESPACE)
+
+    async def annotations(self, name: str) -> Json:
+        found: Json = (await self.get(name))["metadata"].get("annotations", {})
+        return found
 
     async def gone(self, name: str) -> None:
         """Delete the Pod at once, without asking a guard."""
@@ -300,6 +296,12 @@ def _wrong(rng: Random) -> WallClock:
     clock = WallClock()
     clock.ahead = rng.uniform(-SECONDS_APART, SECONDS_APART)
     return clock
+
+
+def refusal(decision: Decision) -> Denied:
+    """Return the decision, which must be a refusal."""
+    assert isinstance(decision, Denied)
+    return decision
 
 
 def is_allowed(decision: Decision) -> bool:
