@@ -17,8 +17,8 @@ from app.kube.errors import CommandError
 from app.kube.jsonvalues import without_managed_fields
 from app.kube.objects import Pod, decode_pod
 from app.kube.resources import DEPLOYMENTS, NODES, PODS, REPLICASETS
-from tests.features.workloadspread.world import CLONE_SETS, SPREADS, World, container, in_world
-from tests.kit.objects import owner_of
+from tests.features.workloadspread.world import CLONE_SETS, SPREADS, World, in_world
+from tests.kit.objects import owner_of, workload_spec
 
 COST = "controller.kubernetes.io/pod-deletion-cost"
 RECORD = "apps.kruise.io/matched-workloadspread"
@@ -116,8 +116,7 @@ async def test_a_pod_of_another_owner_keeps_no_place(there: World) -> None:
 async def test_workloadspreads_of_two_owners_do_not_take_a_pod_from_each_other(there: World, deleted: bool) -> None:
     labels = {"app": "shop"}
     chosen = {} if deleted else {"targetFilter": {"selector": {"matchLabels": labels}}}
-    template = {"metadata": {"labels": labels}, "spec": {"containers": [container()]}}
-    spec = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
+    spec = workload_spec(**labels)
     deployment = owner_of(await there.create(DEPLOYMENTS, "shop", spec))
     there.owner = owner_of(await there.create(REPLICASETS, "shop-1", spec, ownerReferences=[deployment]))
     await there.pod("web")
@@ -190,8 +189,7 @@ async def test_a_pod_that_joined_is_counted_before_the_cache_shows_it(there: Wor
 @pytest.mark.behaviour("WS-46", "WS-51")
 @in_world
 async def test_pods_of_a_deployment_join_and_leave_with_their_replicaset(there: World) -> None:
-    template = {"metadata": {"labels": {"app": "shop"}}, "spec": {"containers": [container()]}}
-    spec = {"replicas": 3, "selector": {"matchLabels": {"app": "shop"}}, "template": template}
+    spec = workload_spec(3, app="shop")
     owner = owner_of(await there.create(DEPLOYMENTS, "shop", spec))
     await there.settled()
     there.manager.holds_back = lambda request: "/replicasets" in request.path

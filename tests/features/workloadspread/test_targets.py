@@ -25,76 +25,31 @@ from app.kube.resources import (
     Resource,
 )
 from app.kube.store import Store
-from tests.features.workloadspread.spreads import Json, spread
-from tests.features.workloadspread.world import World, container, in_world
+from tests.features.workloadspread.spreads import spread
+from tests.features.workloadspread.world import World, in_world
+from tests.kit.cluster import served
+from tests.kit.objects import SCALED, defined, owner_of, reference, workload_spec
 from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import MemoryServer
 
 FLEETS = Resource("example.com", "v1", "fleets", "Fleet")
-FLEET: Json = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": "fleets.example.com"},
-    "spec": {
-        "group": "example.com",
-        "names": {"kind": "Fleet", "plural": "fleets"},
-        "scope": "Namespaced",
-        "versions": [
-            {
-                "name": "v1",
-                "served": True,
-                "storage": True,
-                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
-                "subresources": {
-                    "status": {},
-                    "scale": {
-                        "specReplicasPath": ".spec.size",
-                        "statusReplicasPath": ".status.size",
-                        "labelSelectorPath": ".status.selector",
-                    },
-                },
-            }
-        ],
-    },
-}
+#: Its replicas are its size.
+SIZED = {**SCALED, "scale": {**SCALED["scale"], "specReplicasPath": ".spec.size"}}
 LISTED = '{"workloads":[{"Group":"example.com","Kind":"Fleet"%s}]}'
 
 
-async def fleets(there: World) -> str:
-    await there.client.create(CUSTOMRESOURCEDEFINITIONS, FLEET)
-    body = {
-        "apiVersion": "example.com/v1",
-        "kind": "Fleet",
-        "metadata": {"name": "shop"},
-        "spec": {"size": 7, "crew": 2},
-    }
-    while True:
-        try:
-            made = await there.client.create(FLEETS, body, "ns")
-            break
-        except NotFound:
-            await there.client.clock.sleep(0.1)
-    there.owner = {
-        "apiVersion": "example.com/v1",
-        "kind": "Fleet",
-        "name": "shop",
-        "uid": made["metadata"]["uid"],
-        "controller": True,
-    }
-    return str(made["metadata"]["uid"])
+async def fleets(there: World) -> None:
+    await there.client.create(CUSTOMRESOURCEDEFINITIONS, defined(FLEETS, subresources=SIZED))
+    await served(there.client, FLEETS)
+    there.owner = owner_of(await there.create(FLEETS, "shop", {"size": 7, "crew": 2}))
 
 
 @pytest.mark.behaviour("WS-18", "WS-23", "WS-24")
 @in_world
 async def test_native_targets_and_their_owners_are_found(there: World) -> None:
-    client = there.client
-    template = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [container()]}}
-    spec = {"replicas": 4, "selector": {"matchLabels": {"app": "x"}}, "template": template}
-    body = {"apiVersion": "apps/v1", "metadata": {"name": "shop"}, "spec": spec}
-    deployment = await client.create(DEPLOYMENTS, {**body, "kind": "Deployment"}, "ns")
-    above = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "shop", "controller": True}
-    metadata = {"name": "shop-abc", "ownerReferences": [{**above, "uid": deployment["metadata"]["uid"]}]}
-    below = await client.create(REPLICASETS, {**body, "kind": "ReplicaSet", "metadata": metadata}, "ns")
+    client, spec = there.client, workload_spec(4)
+    above = owner_of(await there.create(DEPLOYMENTS, "shop", spec))
+    below = await there.create(REPLICASETS, "shop-abc", spec, ownerReferences=[above])
     live = LiveTargets(client, Whitelist)
     prepared = prepare_spread(spread({"a": "50%"}, kind="Deployment"))
     assert await live.wanted(prepared) == 4
@@ -130,18 +85,14 @@ async def test_a_place_is_granted_once_a_busy_api_server_answers(there: World) -
 @pytest.mark.behaviour("WS-23")
 @in_world
 async def test_owners_are_not_taken_from_pods_of_other_namespaces(there: World) -> None:
-    client = there.client
-    template = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [container()]}}
-    spec = {"replicas": 4, "selector": {"matchLabels": {"app": "x"}}, "template": template}
-    above = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "shop", "uid": "d", "controller": True}
-    body = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "spec": spec}
-    metadata = {"name": "shop-abc", "ownerReferences": [above]}
-    below = await client.create(REPLICASETS, {**body, "metadata": metadata}, "ns")
+    client, spec = there.client, workload_spec(4)
+    above = reference("apps/v1", "Deployment", "shop", "d")
+    below = await there.create(REPLICASETS, "shop-abc", spec, ownerReferences=[above])
     live = LiveTargets(client, Whitelist)
     owner = OwnerReference("apps/v1", "ReplicaSet", "shop-abc", below["metadata"]["uid"], True)
     # A user without permissions in "ns" creates Pods that name its ReplicaSet.
     await client.create(NAMESPACES, {"metadata": {"name": "others"}})
-    await client.create(REPLICASETS, {**body, "metadata": {"name": "shop-abc"}}, "others")
+    await client.create(REPLICASETS, {"metadata": {"name": "shop-abc"}, "spec": spec}, "others")
     assert await live.above(owner, "others") is None
     former = OwnerReference("apps/v1", "ReplicaSet", "shop-abc", "former", True)
     assert await live.above(former, "ns") is None, "another ReplicaSet has its name"
@@ -170,13 +121,14 @@ def test_owner_references_that_form_a_cycle_end_the_search() -> None:
     assert set(found) == {("apps", "ReplicaSet", "one"), ("apps", "ReplicaSet", "other")}
 
 
-async def spread_over_fleets(there: World) -> None:
-    data = {names.WORKLOAD_SPREAD_CUSTOM_WORKLOAD_WHITELIST_KEY: LISTED % ""}
+async def spread_over_fleets(there: World, limit: int | str = 2, path: str = "") -> None:
+    """List the kind, and spread the Pods of one object."""
+    data = {names.WORKLOAD_SPREAD_CUSTOM_WORKLOAD_WHITELIST_KEY: LISTED % path}
     metadata = {"name": names.CONFIGURATION_CONFIG_MAP}
     await there.client.create(NAMESPACES, {"metadata": {"name": "kruise-system"}})
     await there.client.create(CONFIGMAPS, {"metadata": metadata, "data": data}, "kruise-system")
     target = {"apiVersion": "example.com/v1", "kind": "Fleet", "name": "shop"}
-    await there.spread({"name": "a", "maxReplicas": 2}, {"name": "b"}, targetRef=target)
+    await there.spread({"name": "a", "maxReplicas": limit}, {"name": "b"}, targetRef=target)
 
 
 async def told(there: World, reason: str) -> list[tuple[str, int]]:
@@ -231,16 +183,9 @@ async def test_pods_of_a_listed_kind_are_counted(there: World, path: str, wanted
     target = given.spec.target_ref.model_copy(update={"api_version": "example.com/v1", "kind": "Fleet"})
     fleet = given.model_copy(update={"spec": given.spec.model_copy(update={"target_ref": target})})
     assert await live.wanted(prepare_spread(fleet)) == wanted
-    await client.create(NAMESPACES, {"metadata": {"name": "kruise-system"}})
-    configuration = {
-        "metadata": {"name": names.CONFIGURATION_CONFIG_MAP},
-        "data": {names.WORKLOAD_SPREAD_CUSTOM_WORKLOAD_WHITELIST_KEY: LISTED % path},
-    }
-    await client.create(CONFIGMAPS, configuration, "kruise-system")
     await there.pod("p1", "a", owned=owned)
     await client.patch(FLEETS, "shop", {"status": {"selector": "app=shop"}}, "ns", subresource="status")
-    reference = {"apiVersion": "example.com/v1", "kind": "Fleet", "name": "shop"}
-    await there.spread({"name": "a", "maxReplicas": "50%"}, {"name": "b"}, targetRef=reference)
+    await spread_over_fleets(there, "50%", path)
     await there.becomes(there.status, {"a": (1, -(-wanted // 2) - 1), "b": (0, -1)})
     await client.patch(FLEETS, "shop", {"spec": {"size": 20, "crew": 20}}, "ns")
     await there.becomes(there.status, {"a": (1, 9), "b": (0, -1)}, 10)

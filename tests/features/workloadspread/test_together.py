@@ -37,22 +37,22 @@ async def replica(there: World, seed: int, ahead: float = 0.0) -> tuple[Placer, 
     return (Placer(SpreadIndex(store), statuses, targets, Whitelist, clock, Random(seed), frozenset()), statuses)
 
 
+async def take(placer: Placer, name: str) -> str:
+    """Return the subset of a new Pod."""
+    spread = placer.index.get(KEY)
+    assert spread is not None
+    record = await placer.take(spread, OWNER, name, {})
+    assert record is not None
+    return record.subset
+
+
 @pytest.mark.behaviour("WS-28", "WS-35", "WS-36", "WS-37")
 @in_world
 async def test_two_replicas_with_stale_caches_do_not_exceed_places(there: World) -> None:
     await there.workload(100)
     await there.spread({"name": "a", "maxReplicas": 30}, {"name": "b", "maxReplicas": 30}, {"name": "c"})
     replicas = [await replica(there, seed) for seed in (1, 2)]
-
-    async def take(number: int) -> str:
-        placer, _ = replicas[number % 2]
-        spread = placer.index.get(KEY)
-        assert spread is not None
-        record = await placer.take(spread, OWNER, f"p{number}", {})
-        assert record is not None
-        return record.subset
-
-    found = Counter(await asyncio.gather(*map(take, range(100))))
+    found = Counter(await asyncio.gather(*(take(replicas[number % 2][0], f"p{number}") for number in range(100))))
     assert found == {"a": 30, "b": 30, "c": 40}
     writes = sum(statuses.counts.writes for _, statuses in replicas)
     assert writes <= 10, "concurrent Pods share one write"
@@ -71,13 +71,9 @@ async def test_clock_skew_neither_duplicates_nor_blocks_places(there: World, apa
 
     async def come() -> None:
         number = next(numbers)
-        placer = replicas[number % 2]
-        spread = placer.index.get(KEY)
-        assert spread is not None
-        record = await placer.take(spread, OWNER, f"p{number}", {})
-        assert record is not None
+        subset = await take(replicas[number % 2], f"p{number}")
         await clock.sleep(rng.random() * 3)
-        await there.pod(f"p{number}", record.subset)
+        await there.pod(f"p{number}", subset)
 
     async def go(name: str, subset: str) -> None:
         placer = rng.choice(replicas)
@@ -144,17 +140,11 @@ async def test_invalid_statuses_and_annotations_take_no_place(there: World, held
     versions = {"versionIgnored": [status, {"name": "of nobody", "replicas": 1, "missingReplicas": 1}], GARBAGE: []}
     body = {"status": {"versionedSubsetStatuses": versions}}
     await there.client.patch(SPREADS, "ws", body, "ns", subresource="status")
-    spread = placer.index.get(KEY)
-    assert spread is not None
-    assert await placer.take(spread, OWNER, "q0", {}) is not None
+    await take(placer, "q0")
     await there.client.clock.sleep(40)
-    found = []
-    for number in (1, 2, 3):
-        record = await placer.take(spread, OWNER, f"q{number}", {})
-        assert record is not None
-        found.append(record.subset)
-        await there.pod(f"q{number}", record.subset)
-    assert found == ["a", "a", "b"]
+    for number, subset in enumerate("aab", 1):
+        assert await take(placer, f"q{number}") == subset
+        await there.pod(f"q{number}", subset)
     await there.becomes(there.status, {"a": (2, 0), "b": (1, -1)})
 
 

@@ -14,7 +14,7 @@ from app.kube.resources import EVENTS, NODES, PODS, Resource
 from tests.features.workloadspread.spreads import Json
 from tests.kit import cluster
 from tests.kit.cluster import scenarios
-from tests.kit.objects import owner_of
+from tests.kit.objects import owner_of, workload_spec
 
 SPREADS = WORKLOAD_SPREAD.resource()
 CLONE_SETS = CLONE_SET.resource()
@@ -31,10 +31,7 @@ class World(cluster.World):
             super().note(verb, resource, before, after)
 
     async def workload(self, replicas: int, name: str = "shop") -> None:
-        labels = {"app": name}
-        template = {"metadata": {"labels": labels}, "spec": {"containers": [container()]}}
-        spec = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template}
-        self.owner = owner_of(await self.create(CLONE_SETS, name, spec))
+        self.owner = owner_of(await self.create(CLONE_SETS, name, workload_spec(replicas, app=name)))
 
     async def spread(self, *subsets: Json, **spec: Any) -> None:
         target = {"apiVersion": "apps.kruise.io/v1beta1", "kind": "CloneSet", "name": "shop"}

@@ -19,6 +19,7 @@ from app.features.workloadspread.plan.placement import (
     versions_apart,
 )
 from app.features.workloadspread.types import WorkloadSpread
+from app.kube.rulings import Ruling
 from tests.features.workloadspread.spreads import IGNORED, Json, ago, condition, spread
 
 Limits = dict[str, int | str | None]
@@ -48,6 +49,10 @@ def statuses(found: WorkloadSpread | None, version: str = IGNORED) -> dict[str, 
         one.name: (one.missing_replicas, sorted(one.creating_pods or ()), sorted(one.deleting_pods or ()))
         for one in each
     }
+
+
+def subset_of(ruling: Ruling[WorkloadSpread, Place | None]) -> str | None:
+    return ruling.answer.subset if ruling.answer is not None else None
 
 
 # From the worked examples: limits, former entries, desired Pods, chosen subset, missing Pods afterwards.
@@ -90,7 +95,7 @@ def test_a_new_pod_gets_the_first_place(
 ) -> None:
     given_ = spread(limits, {IGNORED: before} if before is not None else None)
     ruling = choose(given_, NewPod(IGNORED, "p1", wanted, ago(0)))
-    assert (ruling.answer.subset if ruling.answer else None) == chosen
+    assert subset_of(ruling) == chosen
     if after is None:
         assert ruling.changed is None, "no write"
     else:
@@ -105,17 +110,14 @@ def test_only_a_pod_of_the_same_name_gets_the_place_of_a_leaving_pod() -> None:
     gone = give_back(full, IGNORED, "a", "p1", ago(0)).changed
     assert statuses(gone)["a"] == (1, [], ["p1"])
     again = choose(gone, NewPod(IGNORED, "p1", 0, ago(0)))
-    assert again.answer is not None
-    assert again.answer.subset == "a"
+    assert subset_of(again) == "a"
     assert statuses(again.changed)["a"] == (0, ["p1"], [])
     other = choose(again.changed, NewPod(IGNORED, "p2", 0, ago(0)))
-    assert other.answer is not None
-    assert other.answer.subset == "b"
+    assert subset_of(other) == "b"
     # The place was given to another Pod, so the deleted Pod frees none.
     taken = choose(gone, NewPod(IGNORED, "p2", 0, ago(0))).changed
     late = choose(taken, NewPod(IGNORED, "p1", 0, ago(0)))
-    assert late.answer is not None
-    assert late.answer.subset == "b"
+    assert subset_of(late) == "b"
 
 
 @pytest.mark.behaviour("WS-28", "WS-35", "WS-37")
@@ -123,10 +125,8 @@ def test_the_second_pod_for_one_place_goes_elsewhere() -> None:
     """The second decision sees the place taken by the first. [Example 14]"""
     before = spread({"a": 1, "b": None}, {IGNORED: [entry("a", 1, 1), entry("b", None, -1)]})
     first = choose(before, NewPod(IGNORED, "p1", 0, ago(0)))
-    assert first.answer is not None
     second = choose(first.changed, NewPod(IGNORED, "p2", 0, ago(0)))
-    assert second.answer is not None
-    assert (first.answer.subset, second.answer.subset) == ("a", "b")
+    assert (subset_of(first), subset_of(second)) == ("a", "b")
 
 
 @pytest.mark.behaviour("WS-41", "WS-27")
@@ -174,17 +174,14 @@ def test_a_new_version_knows_unschedulable_subsets() -> None:
         {},
         overall=[{"name": "a", "replicas": 0, "missingReplicas": 3, "conditions": [condition("False")]}],
     )
-    ruling = choose(before, NewPod("new", "p1", 0, ago(0)))
-    assert ruling.answer is not None
-    assert ruling.answer.subset == "b"
+    assert subset_of(choose(before, NewPod("new", "p1", 0, ago(0)))) == "b"
 
 
 @pytest.mark.behaviour("WS-27")
 def test_the_spec_defines_subsets_and_their_order() -> None:
     entries = [entry("gone", 5, 5), entry("b", 5, 5), entry("a", 5, 5)]
     ruling = choose(spread({"a": 5, "b": 5}, {IGNORED: entries}), NewPod(IGNORED, "p1", 0, ago(0)))
-    assert ruling.answer is not None
-    assert ruling.answer.subset == "a"
+    assert subset_of(ruling) == "a"
     assert list(statuses(ruling.changed)) == ["a", "b", "gone"]
 
 
@@ -193,8 +190,7 @@ def test_a_percentage_uses_current_replicas() -> None:
     """The status was written at 4 replicas; there are 10 now."""
     entries = [entry("a", 2, 0), entry("b", 2, 0)]
     ruling = choose(spread({"a": "50%", "b": "50%"}, {IGNORED: entries}), NewPod(IGNORED, "p1", 10, ago(0)))
-    assert ruling.answer is not None
-    assert ruling.answer.subset == "a"
+    assert subset_of(ruling) == "a"
     assert statuses(ruling.changed)["a"][0] == 2, "5 - 2 - 1"
 
 
