@@ -66,10 +66,7 @@ def named(*names: str) -> Json:
 
 
 async def has(there: World, namespace: str, data: Json | None) -> None:
-    async def look() -> bool:
-        return await there.data(namespace) == data
-
-    await there.until(look)
+    await there.becomes(lambda: there.data(namespace), data)
 
 
 async def counts(there: World, **wanted: int) -> None:

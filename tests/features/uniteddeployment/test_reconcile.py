@@ -24,6 +24,7 @@ from app.kube.wire import Request
 from app.workloads.settings import Content
 from tests.features.uniteddeployment.world import CLONE_SETS, NAMESPACE, SUBSET, UNITED, World, in_world
 from tests.fuzz.cost import counted
+from tests.kit.objects import owner_of, workload_spec
 from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import MemoryServer, json_response, virtual
 
@@ -65,11 +66,7 @@ async def test_impossible_shares_keep_the_subset_status(there: World) -> None:
     before = (await there.status())["subsetStatuses"]
     assert before == [{"name": "a", "replicas": 1}, {"name": "b", "replicas": 3, "partition": 2}]
     await there.respecify({"replicas": 0})
-
-    async def failed() -> bool:
-        return (await there.condition("SubsetUpdated"))["status"] == "False"
-
-    await there.until(failed)
+    await there.says("SubsetUpdated", "False")
     assert (await there.status())["subsetStatuses"] == before
     assert await there.counts() == {"a": 1, "b": 3}
 
@@ -81,11 +78,7 @@ async def test_no_subset_shrinks_in_favor_of_one_that_cannot_be_created(there: W
     await there.has(a=2, b=2)
     there.manager.refuse = lambda request: request.method == "POST" and "/clonesets" in request.path
     await there.respecify({"topology": {"subsets": [{"name": name} for name in "abcd"]}})
-
-    async def said() -> bool:
-        return (await there.condition("SubsetProvisioned")).get("status") == "False"
-
-    await there.until(said)
+    await there.says("SubsetProvisioned", "False")
     assert await there.counts() == {"a": 2, "b": 2}
     there.manager.refuse = lambda _: False
     await there.has(a=1, b=1, c=1, d=1)
@@ -96,12 +89,8 @@ async def test_no_subset_shrinks_in_favor_of_one_that_cannot_be_created(there: W
 async def test_a_workload_that_cannot_be_created_is_reported_and_retried(there: World) -> None:
     there.manager.refuse = lambda request: request.method == "POST" and "/clonesets" in request.path
     await there.unite({"name": "a"}, {"name": "b"})
-
-    async def said() -> bool:
-        found = await there.condition("SubsetProvisioned")
-        return found.get("status") == "False" and "the disk is full" in found["message"]
-
-    await there.until(said)
+    await there.says("SubsetProvisioned", "False")
+    assert "the disk is full" in (await there.condition("SubsetProvisioned"))["message"]
     assert (await there.condition("SubsetUpdated"))["reason"] == "Error"
     there.manager.refuse = lambda _: False
     await there.has(a=2, b=2)
@@ -132,11 +121,10 @@ async def test_a_second_workload_of_a_subset_that_cannot_be_deleted_is_reported(
     assert "FailedUpdateSubset" not in {one["reason"] for one in await there.events()}
     there.manager.refuse = lambda _: False
 
-    async def alone() -> bool:
-        found = (await there.client.list(CLONE_SETS, NAMESPACE)).items
-        return [one["metadata"]["name"] for one in found] == [first["metadata"]["name"]]
+    async def left() -> list[str]:
+        return [one["metadata"]["name"] for one in (await there.client.list(CLONE_SETS, NAMESPACE)).items]
 
-    await there.until(alone)
+    await there.becomes(left, [first["metadata"]["name"]])
 
 
 @pytest.mark.behaviour("UD-32")
@@ -156,10 +144,7 @@ async def test_a_workload_without_subset_label_is_released_and_replaced(there: W
     }
     assert owners.pop(found["name"]) == []
     assert list(owners.values()) == [[united["metadata"]["uid"]]] * 2
-    assert {name: one["spec"]["replicas"] for name, one in (await there.workloads()).items() if name} == {
-        "a": 2,
-        "b": 2,
-    }
+    assert {name: count for name, count in (await there.counts()).items() if name} == {"a": 2, "b": 2}
     assert not [one for one in there.writes if one[0] == "delete"]
     writes = len(there.writes)
     await there.settled(1000)
@@ -196,21 +181,10 @@ async def test_a_workload_that_is_deleted_before_the_cache_shows_it_is_created_a
 @pytest.mark.behaviour("UD-32")
 @in_world
 async def test_foreign_and_unlisted_workloads_are_left_alone(there: World) -> None:
-    body = {
-        "apiVersion": "apps.kruise.io/v1beta1",
-        "kind": "CloneSet",
-        "spec": {"replicas": 1, "selector": {"matchLabels": {"app": "web"}}, "template": {"metadata": {}, "spec": {}}},
-    }
-
-    def labeled(name: str, subset: str, **metadata: Any) -> dict[str, Any]:
-        labels = {"app": "web", "apps.kruise.io/subset-name": subset}
-        return {**body, "metadata": {"name": name, "labels": labels, **metadata}}
-
-    boss = await there.client.create(CONFIGMAPS, {"metadata": {"name": "boss"}}, NAMESPACE)
-    uid = boss["metadata"]["uid"]
-    theirs = {"apiVersion": "v1", "kind": "ConfigMap", "name": "boss", "uid": uid, "controller": True}
-    await there.client.create(CLONE_SETS, labeled("theirs", "a", ownerReferences=[theirs]), NAMESPACE)
-    await there.client.create(CLONE_SETS, labeled("nobodys", "z"), NAMESPACE)
+    boss = owner_of(await there.client.create(CONFIGMAPS, {"metadata": {"name": "boss"}}, NAMESPACE))
+    for name, subset, owners in (("theirs", "a", [boss]), ("nobodys", "z", [])):
+        labels = {"app": "web", SUBSET: subset}
+        await there.create(CLONE_SETS, name, workload_spec(), labels=labels, ownerReferences=owners)
     await there.unite({"name": "a"})
     await there.settled(30)
     names = {one["metadata"]["name"]: one for one in (await there.client.list(CLONE_SETS, NAMESPACE)).items}

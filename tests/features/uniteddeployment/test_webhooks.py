@@ -17,26 +17,19 @@ from app.pods.template_check import TemplateLookups
 from tests import openkruise
 from tests.admission.writing import ALPHA, BETA, Json, Written, written
 from tests.api.recorded import undescribed
+from tests.features.uniteddeployment.world import united_spec
 
 HANDLERS = handlers(TemplateLookups())
 SHORT_HASHES = handlers(TemplateLookups(), short_hash=True)
-POD = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "main", "image": "nginx:1.25"}]}}
 
 
 def united(*subsets: Json, kind: str = "deploymentTemplate", version: str = BETA, **spec: Any) -> Json:
-    selector = {"matchLabels": {"app": "web"}}
-    workload = {"metadata": {"labels": {"app": "web"}}, "spec": {"selector": selector, "template": json_copy(POD)}}
+    topology = {"subsets": list(subsets) or [{"name": "a"}, {"name": "b"}]}
     return {
         "apiVersion": version,
         "kind": "UnitedDeployment",
         "metadata": {"name": "web", "namespace": "shop"},
-        "spec": {
-            "replicas": 4,
-            "selector": selector,
-            "template": {kind: workload},
-            "topology": {"subsets": list(subsets) or [{"name": "a"}, {"name": "b"}]},
-            **spec,
-        },
+        "spec": {"topology": topology, **json_copy(united_spec(4, kind)), **spec},
     }
 
 
@@ -157,8 +150,7 @@ def test_an_object_admitted_by_openkruise_stays_editable() -> None:
 
 @pytest.mark.behaviour("UD-17", "UD-18")
 def test_fields_that_subsets_cannot_change_are_immutable() -> None:
-    stored = write(united(kind="statefulSetTemplate")).obj
-    assert stored is not None
+    stored = write(united(kind="statefulSetTemplate")).stored()
     changed = json_copy(stored)
     changed["spec"]["template"]["statefulSetTemplate"]["spec"]["serviceName"] = "other"
     changed["spec"]["topology"]["subsets"][0]["tolerations"] = [{"operator": "Exists"}]
@@ -179,8 +171,7 @@ def test_writing_a_manifest_again_changes_nothing() -> None:
     claims = [{"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"]}}]
     zeros = {"minReadySeconds": 0, "podManagementPolicy": "", "ordinals": None}
     manifest["spec"]["template"]["statefulSetTemplate"]["spec"] |= {"volumeClaimTemplates": claims, **zeros}
-    stored = write(json_copy(manifest)).obj
-    assert stored is not None
+    stored = write(json_copy(manifest)).stored()
     spec = stored["spec"]["template"]["statefulSetTemplate"]["spec"]
     assert spec["serviceName"] == ""
     assert not spec.keys() & zeros.keys()
@@ -193,8 +184,7 @@ def test_writing_a_manifest_again_changes_nothing() -> None:
 
 @pytest.mark.behaviour("UD-16")
 def test_an_empty_field_of_a_toleration_is_no_change() -> None:
-    stored = write(united({"name": "a", "tolerations": [{"operator": "Exists"}]})).obj
-    assert stored is not None
+    stored = write(united({"name": "a", "tolerations": [{"operator": "Exists"}]})).stored()
     changed = json_copy(stored)
     (subset,) = changed["spec"]["topology"]["subsets"]
     subset |= {"nodeSelectorTerm": {}, "tolerations": [{"operator": "Exists", "key": ""}]}

@@ -13,7 +13,7 @@ from app.kube.clock import rfc3339
 from app.kube.resources import PODS, Resource
 from tests.kit import cluster
 from tests.kit.cluster import Json, scenarios
-from tests.kit.objects import owner_of
+from tests.kit.objects import owner_of, workload_spec
 
 UNITED = UNITED_DEPLOYMENT.resource()
 CLONE_SETS = CLONE_SET.resource()
@@ -22,14 +22,18 @@ SUBSET = "apps.kruise.io/subset-name"
 REVISION = "apps.kruise.io/controller-revision-hash"
 
 
+def united_spec(replicas: int, kind: str) -> Json:
+    """The spec of a UnitedDeployment without subsets."""
+    spec = workload_spec(replicas)
+    body = {"metadata": {"labels": {"app": "web"}}, "spec": {key: spec[key] for key in ("selector", "template")}}
+    return {"replicas": replicas, "selector": spec["selector"], "template": {kind: body}}
+
+
 class World(cluster.World):
     namespace: ClassVar[str] = NAMESPACE
 
     async def unite(self, *subsets: Json, name: str = "web", kind: str = "cloneSetTemplate", **spec: Any) -> Json:
-        pod = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "main", "image": "nginx:1"}]}}
-        selector = {"matchLabels": {"app": "web"}}
-        body = {"metadata": {"labels": {"app": "web"}}, "spec": {"selector": selector, "template": pod}}
-        whole = {"replicas": 4, "selector": selector, "template": {kind: body}, "topology": {"subsets": list(subsets)}}
+        whole = {"topology": {"subsets": list(subsets)}, **united_spec(4, kind)}
         return await self.create(UNITED, name, {**whole, **spec})
 
     async def respecify(self, spec: Json, name: str = "web") -> None:
@@ -43,10 +47,7 @@ class World(cluster.World):
         return {name: one["spec"]["replicas"] for name, one in (await self.workloads()).items()}
 
     async def has(self, **wanted: int) -> None:
-        async def look() -> bool:
-            return await self.counts() == wanted
-
-        await self.until(look)
+        await self.becomes(self.counts, wanted)
 
     async def status(self, name: str = "web") -> Json:
         return await self.status_of(UNITED, name)
@@ -54,6 +55,14 @@ class World(cluster.World):
     async def condition(self, type_: str) -> Json:
         found = (await self.status()).get("conditions", [])
         return next((one for one in found if one["type"] == type_), {})
+
+    async def says(self, type_: str, status: str) -> None:
+        """Wait until a condition has this status."""
+
+        async def now() -> str | None:
+            return (await self.condition(type_)).get("status")
+
+        await self.becomes(now, status)
 
     async def pods(self, subset: str, count: int, *, ready: bool = True, owned: bool = True) -> list[str]:
         owner = (await self.workloads())[subset]

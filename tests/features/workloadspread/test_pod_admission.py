@@ -324,14 +324,14 @@ def test_no_pod_is_counted_twice_since_the_webhook_is_called_once() -> None:
     assert entry["reinvocationPolicy"] == "Never"
 
 
+async def refuse_write(*_: Any) -> Any:
+    raise ApiError(RequestInfo("PATCH", "/"), Status(code=409, message="the object has been modified"))
+
+
 @pytest.mark.behaviour("WS-37")
 async def test_a_failed_write_refuses_the_creation() -> None:
     here = Here(spread(A_THEN_B))
-
-    async def decide(*_: Any) -> Any:
-        raise ApiError(RequestInfo("PATCH", "/"), Status(code=409, message="the object has been modified"))
-
-    here.statuses.decide = decide  # type: ignore[method-assign]
+    here.statuses.decide = refuse_write  # type: ignore[method-assign]
     with pytest.raises(PodRefusedError, match="reserved in WorkloadSpread ns/ws: the object has been modified"):
         await here.create(new_pod())
 
@@ -340,6 +340,14 @@ def going(name: str = "shop-1", subset: str = "a", **more: Any) -> Json:
     annotations = {names.MATCHED_WORKLOAD_SPREAD: json.dumps({"Name": "ws", "SUBSET": subset})}
     metadata = {"name": name, "ownerReferences": [owner()], "annotations": annotations, **more.pop("metadata", {})}
     return {"metadata": metadata, "status": {"phase": "Running"}, **more}
+
+
+def deletion(pod: Json, **fields: Any) -> Review:
+    return request(Operation.DELETE, None, old=pod, **fields)
+
+
+def eviction(name: str = "shop-1", **more: Any) -> Review:
+    return request(Operation.CREATE, {"metadata": {"name": name}, **more}, subresource="eviction")
 
 
 def counted(missing: int = 0) -> WorkloadSpread:
@@ -360,48 +368,32 @@ async def ask(here: Here, review: Review, stored: Json | None = None) -> Any:
 @pytest.mark.behaviour("WS-42", "WS-43", "WS-44", "PW-23")
 async def test_a_deletion_releases_its_place_and_is_never_refused() -> None:
     here = Here(counted())
-    assert await ask(here, request(Operation.DELETE, None, old=going())) == Allowed()
-    assert here.missing() == {"a": 1, "b": -1}
-    assert await ask(here, request(Operation.DELETE, None, old=going())) == Allowed()
-    assert here.missing() == {"a": 1, "b": -1}, "once"
-    eviction = request(Operation.CREATE, {"metadata": {"name": "shop-2"}}, subresource="eviction")
-    assert await ask(here, eviction, going("shop-2")) == Allowed()
+    for _ in range(2):  # the second one frees nothing more
+        assert await ask(here, deletion(going())) == Allowed()
+        assert here.missing() == {"a": 1, "b": -1}
+    assert await ask(here, eviction("shop-2"), going("shop-2")) == Allowed()
     assert here.missing() == {"a": 2, "b": -1}
-    assert await ask(here, eviction, None) == Allowed(), "one that is gone"
+    assert await ask(here, eviction("shop-2"), None) == Allowed(), "one that is gone"
 
 
 @pytest.mark.behaviour("WS-42")
 @pytest.mark.parametrize(
     "review",
     [
-        request(Operation.DELETE, None, old=going(), dry_run=True),
-        request(Operation.DELETE, None, old=going(metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})),
-        request(Operation.DELETE, None, old={**going(), "status": {"phase": "Succeeded"}}),
-        request(Operation.DELETE, None, old=going(metadata={"ownerReferences": []})),
-        request(Operation.DELETE, None, old=going(metadata={"annotations": {names.MATCHED_WORKLOAD_SPREAD: "{"}})),
-        request(Operation.DELETE, None, old=going(subset="gone")),
-        request(Operation.DELETE, None, old=going(subset="b")),
-        request(Operation.DELETE, None, old={"metadata": "x"}),
-        request(
-            Operation.CREATE,
-            {"metadata": {"name": "shop-1"}, "deleteOptions": {"dryRun": ["All"]}},
-            subresource="eviction",
+        pytest.param(deletion(going(), dry_run=True), id="a dry run"),
+        pytest.param(deletion(going(metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})), id="already terminating"),
+        pytest.param(deletion({**going(), "status": {"phase": "Succeeded"}}), id="finished"),
+        pytest.param(deletion(going(metadata={"ownerReferences": []})), id="without an owner"),
+        pytest.param(deletion(going(metadata={"annotations": {names.MATCHED_WORKLOAD_SPREAD: "{"}})), id="garbage"),
+        pytest.param(deletion(going(subset="gone")), id="no such subset"),
+        pytest.param(deletion(going(subset="b")), id="an unlimited subset"),
+        pytest.param(deletion({"metadata": "x"}), id="no Pod"),
+        pytest.param(eviction(deleteOptions={"dryRun": ["All"]}), id="a dry run of an eviction"),
+        pytest.param(
+            request(Operation.UPDATE, going(spec={"containers": [{"name": "main", "image": "nginx:2"}]}), old=going()),
+            id="an update",
         ),
-        request(Operation.UPDATE, going(spec={"containers": [{"name": "main", "image": "nginx:2"}]}), old=going()),
-        request(Operation.UPDATE, going(), old=going(), subresource="resize"),
-    ],
-    ids=[
-        "dry",
-        "going",
-        "ended",
-        "ownerless",
-        "garbage",
-        "no-subset",
-        "unlimited",
-        "no-pod",
-        "dry-eviction",
-        "update",
-        "resize",
+        pytest.param(request(Operation.UPDATE, going(), old=going(), subresource="resize"), id="a resize"),
     ],
 )
 async def test_some_requests_free_no_place(review: Review) -> None:
@@ -413,19 +405,16 @@ async def test_some_requests_free_no_place(review: Review) -> None:
 @pytest.mark.behaviour("WS-44")
 async def test_a_failed_write_refuses_the_deletion() -> None:
     here = Here(counted())
-
-    async def decide(*_: Any) -> Any:
-        raise ApiError(RequestInfo("PATCH", "/"), Status(code=409, message="conflict"))
-
-    here.statuses.decide = decide  # type: ignore[method-assign]
-    assert await ask(here, request(Operation.DELETE, None, old=going())) == Denied("conflict", code=400)
+    here.statuses.decide = refuse_write  # type: ignore[method-assign]
+    denied = Denied("the object has been modified", code=400)
+    assert await ask(here, deletion(going())) == denied
 
 
 @pytest.mark.behaviour("WS-42")
 def test_the_webhook_is_called_only_for_annotated_pods() -> None:
-    deletion, eviction = webhooks((GUARDED,))
-    assert names.MATCHED_WORKLOAD_SPREAD in deletion.match_conditions[0].expression
-    assert (deletion.name, eviction.name) == ("vpod.kb.io", "vpodeviction.kb.io")
+    of_pods, of_evictions = webhooks((GUARDED,))
+    assert names.MATCHED_WORKLOAD_SPREAD in of_pods.match_conditions[0].expression
+    assert (of_pods.name, of_evictions.name) == ("vpod.kb.io", "vpodeviction.kb.io")
 
 
 @pytest.mark.behaviour("WS-33")

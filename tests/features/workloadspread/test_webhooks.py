@@ -319,14 +319,9 @@ def test_a_list_is_case_insensitive_and_keeps_its_last_good_state() -> None:
     config_maps: Store[ConfigMap] = Store()
     custom = CustomWorkloads(config_maps, "kruise-system")
     assert custom().owners == KNOWN_OWNERS
-    config_maps.replace(
-        [
-            configuration(
-                '{"workloads":[{"group":"e.com","KIND":"Fleet","ReplicasPath":"spec.size",'
-                '"subresources":[{"Group":"e.com","Kind":"Squad"}]}]}'
-            )
-        ]
-    )
+    squad = '"subresources":[{"Group":"e.com","Kind":"Squad"}]'
+    listed = f'{{"workloads":[{{"group":"e.com","KIND":"Fleet","ReplicasPath":"spec.size",{squad}}}]}}'
+    config_maps.replace([configuration(listed)])
     assert custom().targets["e.com", "Fleet"].replicas_path == "spec.size"
     assert {("e.com", "Fleet"), ("e.com", "Squad")} < custom().owners
     config_maps.replace([configuration('{"workloads":[{"Group":"e.com"},]}')])
@@ -364,17 +359,8 @@ def test_conversion_is_lossless_and_conditions_get_a_reason() -> None:
     assert beta["spec"]["subsets"] == [{"name": "a", "requiredNodeSelector": {}}]
     assert beta["status"]["versionedSubsetStatuses"]["v"][0]["conditions"][0]["reason"] == "Unknown"
     assert not structural.validate(WORKLOAD_SPREAD.hub.schema, beta)
-    newer = {
-        **beta,
-        "status": {
-            "subsetStatuses": [
-                {
-                    **subset,
-                    "conditions": [{**condition, "reason": "Sufficient", "message": "", "observedGeneration": 3}],
-                }
-            ]
-        },
-    }
+    complete = {**condition, "reason": "Sufficient", "message": "", "observedGeneration": 3}
+    newer = {**beta, "status": {"subsetStatuses": [{**subset, "conditions": [complete]}]}}
     assert convert(convert(newer, ALPHA), BETA) == newer
 
 
