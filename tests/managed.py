@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from app.api.crd import manifest
+from app.features.containerrecreate.kind import CONTAINER_RECREATE_REQUEST
 from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, EVENTS, NAMESPACES
 from app.manager.features import kinds
 from app.sandbox.kubelet.program import Pace
@@ -20,6 +21,7 @@ from tests.simulation.streams import Streams
 
 Json = dict[str, Any]
 GATES = "--feature-gates="
+REQUESTS = CONTAINER_RECREATE_REQUEST.resource()
 SERVICE = "kruise-webhook-service.kruise-system"
 
 
@@ -64,6 +66,29 @@ def replica_of(
 
     replica = SimulatedReplica(name, clock, Streams(f"{name} {seed}"), connect, gates)
     return replica
+
+
+async def restart_requests(there: Simulated) -> dict[str, Json]:
+    """Return the ContainerRecreateRequests by name."""
+    return {one["metadata"]["name"]: one for one in (await there.client.list(REQUESTS, "default")).items}
+
+
+@asynccontextmanager
+async def unresponsive_nodes(there: Simulated) -> AsyncIterator[None]:
+    """Until a ContainerRecreateRequest is given up, no agent sees one."""
+    agents = there.cluster.agents
+    assert agents is not None
+    held = [(agent.requests, agent.requests.put) for agent in agents.by_node.values()]
+    for store, _ in held:
+        store.put = lambda _: None  # type: ignore[method-assign, assignment]
+    yield
+
+    async def given_up() -> bool:
+        return any(one.get("status", {}).get("completionTime") for one in (await restart_requests(there)).values())
+
+    await there.until(given_up, 300)
+    for store, put in held:
+        store.put = put  # type: ignore[method-assign]
 
 
 async def events_of(there: Simulated, name: str, reason: str) -> list[Json]:

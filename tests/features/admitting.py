@@ -54,6 +54,11 @@ class Answer:
     rules: list[str] = field(default_factory=list)
 
     @property
+    def refusal(self) -> Denied:
+        assert self.denied is not None, "the Pod is admitted"
+        return self.denied
+
+    @property
     def annotations(self) -> Mapping[str, str]:
         return self.pod["metadata"].get("annotations") or {}
 

@@ -210,26 +210,6 @@ async def test_requests_take_a_pod_out_of_service_in_turn(at_once: bool) -> None
         assert there.transport.conflicts == 0
 
 
-@pytest.mark.behaviour("CRR-21")
-@virtual
-async def test_a_pod_that_is_replaced_meanwhile_stays_in_service() -> None:
-    async with cluster() as (api, client):
-        there = Behind(api, client.clock, "containerrecreaterequest-controller")
-        await recreating(client, (await pod(client))["metadata"]["uid"])
-        await there.look()
-        await there.reconcile(ObjectKey("default", "one"))
-
-        async def replace(request: Request) -> None:
-            if request.method == "PATCH" and request.path.endswith("/two"):
-                await client.delete(PODS, "p1", "default", grace_period_seconds=0)
-                await pod(client)
-
-        there.transport.before = replace
-        await there.reconcile(ObjectKey("default", "two"))
-        conditions = (await client.get(PODS, "p1", "default"))["status"]["conditions"]
-        assert [one["status"] for one in conditions if one["type"] == "KruisePodReady"] == ["True"]
-
-
 @pytest.mark.behaviour("IMG-65")
 @virtual
 async def test_copies_of_a_job_that_the_cache_lacks_are_kept() -> None:

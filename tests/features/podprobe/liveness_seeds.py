@@ -68,7 +68,7 @@ class Judge:
         requested = {
             one["spec"]["podName"] for one in self.requests.values() if not one.get("status", {}).get("completionTime")
         }
-        return {name for name, pod in self.pods.items() if not _is_ready(pod) or name in requested}
+        return {name for name, pod in self.pods.items() if not is_ready(pod) or name in requested}
 
     def _requested(self, request: Json) -> None:
         self.restarts += 1
@@ -87,7 +87,7 @@ def _started(pod: Json, container: str) -> datetime | None:
     return parsed_rfc3339(status.get("state", {}).get("running", {}).get("startedAt", ""))
 
 
-def _is_ready(pod: Json) -> bool:
+def is_ready(pod: Json) -> bool:
     conditions = {one["type"]: one["status"] for one in pod.get("status", {}).get("conditions", [])}
     return conditions.get("Ready") == "True"
 

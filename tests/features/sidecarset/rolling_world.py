@@ -145,10 +145,7 @@ class World(ManagedCluster):
         return tuple(status.get(field, 0) for field in fields)
 
     async def settles(self, *wanted: int, name: str = "s", seconds: float = 120.0) -> None:
-        async def look() -> bool:
-            return await self.counts(name) == wanted
-
-        await self.until(look, f"{name}: {wanted}", seconds)
+        await self.becomes(lambda: self.counts(name), wanted, seconds)
 
     def restarts(self, pod: Json) -> dict[str, int]:
         return {status["name"]: status["restartCount"] for status in pod["status"]["containerStatuses"]}

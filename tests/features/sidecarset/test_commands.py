@@ -19,6 +19,7 @@ from app.kube.resources import CONTROLLERREVISIONS, DEPLOYMENTS, PODS, REPLICASE
 from app.manager.gates import parse_gates
 from app.sandbox.kubelet.program import Pace
 from tests.features.sidecarset.rolling_world import NAMESPACE, SETS, World, in_world, sidecar
+from tests.kit.objects import owner_of, workload_spec
 
 WHAT = ["sidecarset", "s"]
 GATES = parse_gates("")
@@ -124,13 +125,11 @@ async def test_restart_is_delegated_to_the_owners_of_matched_and_missed_pods(wor
     await create_missed(world)
     await world.begin("a", "b", "c")
     await world.user.patch(PODS, "c", {"status": {"phase": "Failed"}}, NAMESPACE, subresource="status")
-    template = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "main", "image": "n"}]}}
-    spec = {"selector": {"matchLabels": {"app": "x"}}, "template": template}
-    made = await world.user.create(DEPLOYMENTS, {"metadata": {"name": "web"}, "spec": spec}, NAMESPACE)
-    above = [owner(made, "Deployment")]
-    body = {"metadata": {"name": "web-1", "ownerReferences": above}, "spec": spec}
-    below = await world.user.create(REPLICASETS, body, NAMESPACE)
-    await world.user.patch(PODS, "a", {"metadata": {"ownerReferences": [owner(below, "ReplicaSet")]}}, NAMESPACE)
+    body = {"metadata": {"name": "web"}, "spec": workload_spec(app="x")}
+    above = owner_of(await world.user.create(DEPLOYMENTS, body, NAMESPACE))
+    body["metadata"] = {"name": "web-1", "ownerReferences": [above]}
+    below = owner_of(await world.user.create(REPLICASETS, body, NAMESPACE))
+    await world.user.patch(PODS, "a", {"metadata": {"ownerReferences": [below]}}, NAMESPACE)
     text = await restarted(world.user, "default", WHAT)
     assert text == (
         "sidecarset.apps.kruise.io/s restarted: Deployment shop/web (1 Pods); "
@@ -140,11 +139,6 @@ async def test_restart_is_delegated_to_the_owners_of_matched_and_missed_pods(wor
     annotations = (await world.user.get(DEPLOYMENTS, "web", NAMESPACE))["spec"]["template"]["metadata"]["annotations"]
     assert "kubectl.kubernetes.io/restartedAt" in annotations
     assert (await world.user.list(CONTROLLERREVISIONS, "kruise-system")).items
-
-
-def owner(made: dict, kind: str) -> dict:
-    metadata = made["metadata"]
-    return {"apiVersion": "apps/v1", "kind": kind, "name": metadata["name"], "uid": metadata["uid"], "controller": True}
 
 
 @pytest.mark.behaviour("SS-132")

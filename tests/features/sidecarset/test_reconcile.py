@@ -10,11 +10,10 @@ import pytest
 from app.api import names
 from app.features.sidecarset import reconcile
 from app.features.sidecarset.kind import read_sidecar_set
-from app.features.sidecarset.plan.missed_pods import pod_patch
 from app.features.sidecarset.plan.pod_state import PodFacts
 from app.features.sidecarset.plan.settings import SetView
 from app.features.sidecarset.reconcile import RECOUNT, malformation
-from app.kube.objects import Pod, decode_pod
+from app.kube.objects import Pod
 from app.kube.resources import CONTROLLERREVISIONS, NAMESPACES, PODS
 from tests.features.sidecarset.rolling_world import NAMESPACE, SETS, World, in_world, sidecar
 
@@ -158,39 +157,16 @@ async def test_a_missed_event_is_repaired_by_the_periodic_recount(world: World) 
     await world.settles(1, 1, 1, 1, seconds=RECOUNT + 5)
 
 
-@pytest.mark.behaviour("SS-136")
-@in_still_world
-async def test_a_set_reports_pods_without_its_containers_while_there_are_any(world: World) -> None:
-    await world.apply()
-    await world.settles(0, 0, 0, 0)
-    labeled = {
-        "metadata": {"name": "a", "labels": {"app": "web"}},
-        "spec": {"containers": [{"name": "main", "image": "i"}]},
-    }
-    pod = await world.user.create(PODS, labeled, NAMESPACE, decode=decode_pod)
-    status = pod_patch(pod, ["s"], world.clock.now())["status"]
-    await world.user.patch(PODS, "a", {"status": status}, NAMESPACE, subresource="status")
-
-    async def said() -> str:
-        return str((await world.condition("PodsMissed", "s")).get("message", ""))
-
-    await world.until(said, "the Pod is reported")
-    assert "shop/a" in await said()
-    await world.user.delete(PODS, "a", NAMESPACE, grace_period_seconds=0)
-    await world.clock.sleep(1)
-    assert await said() == ""
-
-
 @pytest.mark.behaviour("SS-75", "SS-76", "SS-120")
 @in_still_world
 async def test_old_revisions_are_deleted_unless_a_pod_names_them(world: World) -> None:
     async def roll_out(version: int, *numbers: int) -> None:
         await world.apply(containers=[sidecar(f"a:{version}")], revisionHistoryLimit=2, updateStrategy={"paused": True})
 
-        async def recorded() -> bool:
-            return [number for _, number in await world.history()] == list(numbers)
+        async def recorded() -> list[int]:
+            return [number for _, number in await world.history()]
 
-        await world.until(recorded, f"revisions {numbers}")
+        await world.becomes(recorded, list(numbers))
 
     await roll_out(1, 1)
     await world.settles(0, 0, 0, 0)

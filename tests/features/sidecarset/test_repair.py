@@ -18,6 +18,7 @@ from app.kube.quantities import IntOrPercentError
 from app.kube.resources import DEPLOYMENTS, EVENTS, NAMESPACES, PODS, REPLICASETS, Resource
 from app.sandbox.apiserver.server import ApiServer
 from tests.kit import cluster, objects
+from tests.kit.objects import owner_of, workload_spec
 from tests.kube.fakes import virtual
 
 pytestmark = pytest.mark.behaviour("SS-137")
@@ -119,16 +120,11 @@ class Shop(cluster.World):
         spec: Json = {"selector": {"matchLabels": {"app": "web"}}, "containers": [container]}
         kind = {"apiVersion": "apps.kruise.io/v1beta1", "kind": "SidecarSet"}
         await self.client.create(SETS, {**kind, "metadata": {"name": "logs"}, "spec": spec})
-        labels = {"app": "web"}
-        template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": "n:1"}]}}
-        body = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template}
+        body = workload_spec(replicas)
         metadata: Json = {"name": "web"}
         if self.deployment is not None:
-            above = await self.client.create(
-                DEPLOYMENTS, {"metadata": {"name": "web"}, "spec": {**body, **self.deployment}}, "shop"
-            )
-            owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": above["metadata"]["uid"]}
-            metadata["ownerReferences"] = [{**owner, "controller": True}]
+            above = {"metadata": {"name": "web"}, "spec": {**body, **self.deployment}}
+            metadata["ownerReferences"] = [owner_of(await self.client.create(DEPLOYMENTS, above, "shop"))]
         made = await self.client.create(REPLICASETS, {"metadata": metadata, "spec": body}, "shop")
         self.uid = made["metadata"]["uid"]
         for _ in range(replicas):
@@ -146,8 +142,7 @@ class Shop(cluster.World):
 
     async def pod(self, *, missed: bool = False) -> None:
         self.made += 1
-        version, kind = self.owner
-        owner = {"apiVersion": version, "kind": kind, "name": "web", "uid": self.uid, "controller": True}
+        owner = objects.reference(*self.owner, "web", self.uid)
         annotations = {} if missed else {"kruise.io/sidecarset-injected-list": "logs"}
         metadata = {
             "name": f"web-{self.made}",

@@ -33,7 +33,7 @@ from tests.features.sidecarset.rolling_world import (
     sidecar,
 )
 from tests.features.sidecarset.test_status import sidecar_set
-from tests.kube.fakes import json_response, status_body, virtual
+from tests.kube.fakes import virtual
 
 
 @pytest.mark.behaviour("SS-95", "SS-90")
@@ -55,6 +55,10 @@ async def test_max_unavailable_holds_and_updates_use_free_room_at_once(world: Wo
     # Four rounds of two seconds without idle time.
     assert world.clock.monotonic() - started < 11
     assert len(world.sent.to_pods()) == 10
+
+
+CONDITION = names.SIDECARSET_UPGRADABLE_CONDITION
+UPGRADABLE = ("True", "AllSidecarsetUpgradable", '{"s":true}')
 
 
 async def conditions(world: World) -> list[tuple[str, str, str]]:
@@ -79,11 +83,7 @@ async def test_a_pod_updated_in_place_is_marked_upgradable(world: World) -> None
 
     world.sent.intercept = refuse_once
     await world.apply(containers=[sidecar("a:2")])
-
-    async def both() -> bool:
-        return await conditions(world) == [("True", "AllSidecarsetUpgradable", '{"s":true}')] * 2
-
-    await world.until(both, "both Pods have the condition")
+    await world.becomes(lambda: conditions(world), [UPGRADABLE] * 2)
     assert refused
     await world.settles(2, 2, 2, 2)
     written = [one for one in world.sent.writes if "/pods/" in one.path and one.path.endswith("/status")]
@@ -98,11 +98,7 @@ async def test_pods_that_differ_in_more_than_images_are_reported_once(world: Wor
     assert [one for one in (await world.pod("a"))["status"]["conditions"] if one["type"] == CONDITION] == []
     await world.apply(containers=[sidecar("a:2", env=[{"name": "A", "value": "1"}])])
     await world.settles(2, 0, 2, 0)
-
-    async def both() -> bool:
-        return await conditions(world) == [("False", "UpdateImmutableField", '{"s":false}')] * 2
-
-    await world.until(both, "both Pods have the condition")
+    await world.becomes(lambda: conditions(world), [("False", "UpdateImmutableField", '{"s":false}')] * 2)
     await world.clock.sleep(10)
     text = "SidecarSet in-place update detected 2 not upgradable pod(s) in this round, will skip them."
     assert await world.events("NotUpgradablePods") == [text]
@@ -111,14 +107,7 @@ async def test_pods_that_differ_in_more_than_images_are_reported_once(world: Wor
     # Reverting the change makes the Pods upgradable again.
     await world.apply(containers=[sidecar("a:2")])
     await world.settles(2, 2, 2, 2)
-
-    async def neither() -> bool:
-        return await conditions(world) == [("True", "AllSidecarsetUpgradable", '{"s":true}')] * 2
-
-    await world.until(neither, "both Pods have the condition")
-
-
-CONDITION = names.SIDECARSET_UPGRADABLE_CONDITION
+    await world.becomes(lambda: conditions(world), [UPGRADABLE] * 2)
 
 
 def twins(pod: dict[str, Any]) -> tuple[str, str, str]:
@@ -188,28 +177,6 @@ async def test_a_refused_pod_does_not_block_others(world: World) -> None:
     await world.settles(3, 3, 3, 3)
 
 
-@pytest.mark.behaviour("SS-90")
-@in_world(pace=Pace(start=0.1, restart=3.0))
-async def test_a_write_without_response_counts_as_done(world: World) -> None:
-    await world.begin("a", "b")
-    lost: list[str] = []
-
-    def lose(request: Request) -> Response | None:
-        if request.method == "PATCH" and "/pods/" in request.path and not lost:
-            lost.append(request.path)
-            return json_response(504, status_body(504, "Timeout", "no answer"))
-        return (
-            json_response(500, status_body(500, "InternalError", "down")) if lost and request.method == "GET" else None
-        )
-
-    world.sent.intercept = lose
-    await world.apply(containers=[sidecar("a:2")])
-    await world.clock.sleep(5)
-    assert len(world.sent.to_pods()) == 1
-    world.sent.intercept = lambda _: None
-    await world.settles(2, 2, 2, 2)
-
-
 @pytest.mark.behaviour("SS-101", "SS-99", "SS-71")
 @in_world
 async def test_a_pod_with_the_image_is_only_recorded(world: World) -> None:
@@ -235,11 +202,7 @@ async def test_the_record_of_a_container_that_never_ran_is_empty(world: World) -
     await world.pods_of("a", nodeSelector={"no": "node"})
     await world.settles(1, 1, 0, 0)
     await world.apply(containers=[sidecar("a:2")])
-
-    async def written() -> bool:
-        return await world.images() == {"a": "a:2"}
-
-    await world.until(written, "the Pod is updated")
+    await world.becomes(world.images, {"a": "a:2"})
     state = annotation(await world.pod("a"), names.SIDECARSET_IN_PLACE_UPDATE_STATE)["s"]
     assert state["lastContainerStatuses"] == {"shipper": {}}
 
@@ -273,11 +236,11 @@ async def test_an_update_reapplies_metadata_patches(world: World) -> None:
     assert world.sent.to_pods() == []
     await world.apply(containers=[sidecar("a:2")], patchPodMetadata=patches)
 
-    async def applied() -> bool:
-        found = (await world.pod("a"))["metadata"]["annotations"]
-        return (found["kept"], found["over"]) == ("old", "new")
+    async def found() -> tuple[str, str]:
+        annotations = (await world.pod("a"))["metadata"]["annotations"]
+        return annotations["kept"], annotations["over"]
 
-    await world.until(applied, "the annotations are set")
+    await world.becomes(found, ("old", "new"))
 
 
 @pytest.mark.behaviour("SS-95", "SS-99", "SS-131")

@@ -7,14 +7,12 @@ from typing import Any
 import pytest
 
 from app.api import names
-from app.features.containerrecreate.kind import CONTAINER_RECREATE_REQUEST
 from app.features.sidecarset.kind import SIDECAR_SET
 from app.kube.resources import JOBS, NODES
-from tests.managed import events_of, in_managed
+from tests.managed import events_of, in_managed, restart_requests, unresponsive_nodes
 from tests.sandbox.cluster import Simulated
 
 Json = dict[str, Any]
-REQUESTS = CONTAINER_RECREATE_REQUEST.resource()
 GATE = "--feature-gates=SidecarTerminator=true"
 
 TRUE = {names.ENV_TERMINATE_SIDECAR: "true"}
@@ -64,10 +62,6 @@ async def all_over(there: Simulated) -> dict[str, int]:
     return found
 
 
-async def requests(there: Simulated) -> dict[str, Json]:
-    return {one["metadata"]["name"]: one for one in (await there.client.list(REQUESTS, "default")).items}
-
-
 @pytest.mark.behaviour("SS-111")
 @pytest.mark.parametrize(("env", "flags"), [({}, [GATE]), (TRUE, [])], ids=["no env", "gate off"])
 def test_other_containers_are_left_alone(env: Json, flags: list[str]) -> None:
@@ -76,7 +70,7 @@ def test_other_containers_are_left_alone(env: Json, flags: list[str]) -> None:
         await there.client.clock.sleep(300)
         states = {one["name"]: [*one["state"]] for one in (await pod(there))["status"]["containerStatuses"]}
         assert states == {"main": ["terminated"], "side": ["running"]}
-        assert not await requests(there)
+        assert not await restart_requests(there)
 
     in_managed(*flags)(scenario)()
 
@@ -94,7 +88,7 @@ async def test_a_restarted_main_container_is_waited_for(there: Simulated) -> Non
         return any(one["restartCount"] for one in statuses)
 
     await there.until(failed)
-    assert not await requests(there)
+    assert not await restart_requests(there)
 
 
 @pytest.mark.behaviour("SS-115")
@@ -121,40 +115,25 @@ async def test_on_a_virtual_node_the_sidecar_gets_the_exiting_image(there: Simul
     body = job(container("main", "sleep 5"), container("side", CLEAN, env), container("other", CLEAN, TRUE))
     await there.create(JOBS, body)
 
-    async def replaced() -> Json | None:
-        found = await pod(there)
-        return found if found["spec"]["containers"][1]["image"] == "exit-quickly:1" else None
+    await there.until(there.pods)
 
-    await there.until(lambda: _has_pods(there))
-    found = await there.until(replaced)
-    assert not await requests(there)
-    told = await events_of(there, found["metadata"]["name"], "SidecarTerminator")
+    async def image() -> str:
+        return str((await pod(there))["spec"]["containers"][1]["image"])
+
+    await there.becomes(image, "exit-quickly:1")
+    assert not await restart_requests(there)
+    told = await events_of(there, (await pod(there))["metadata"]["name"], "SidecarTerminator")
     events = {one["type"]: one["message"] for one in told}
     how = "using in-place update"
     assert events["Normal"] == f"Kruise SidecarTerminator is trying to terminate sidecar [side] {how}"
     assert "cannot terminate sidecar [other]: " in events["Warning"]
 
 
-async def _has_pods(there: Simulated) -> bool:
-    return bool(await there.pods())
-
-
 @pytest.mark.behaviour("SS-113")
 @in_managed(GATE)
 async def test_an_unresponsive_node_is_asked_again(there: Simulated) -> None:
-    agents = there.cluster.agents
-    assert agents is not None
-    held = [(agent.requests, agent.requests.put) for agent in agents.by_node.values()]
-    for store, _ in held:
-        store.put = lambda _: None  # type: ignore[method-assign, assignment]  # the agents see no requests
-    await there.create(JOBS, job(container("main", "sleep 5"), container("side", CLEAN, TRUE)))
-
-    async def given_up() -> bool:
-        return any(one.get("status", {}).get("completionTime") for one in (await requests(there)).values())
-
-    await there.until(given_up, 120)
-    for store, put in held:
-        store.put = put  # type: ignore[method-assign]
+    async with unresponsive_nodes(there):
+        await there.create(JOBS, job(container("main", "sleep 5"), container("side", CLEAN, TRUE)))
     assert (await ended(there))["status"]["phase"] == "Succeeded"
 
 
@@ -163,15 +142,9 @@ async def test_an_unresponsive_node_is_asked_again(there: Simulated) -> None:
 async def test_a_pod_with_its_final_phase_leaves_its_sidecarset(there: Simulated) -> None:
     sets = SIDECAR_SET.resource()
     side = container("side", UNCLEAN, IGNORED)
-    await there.create(
-        sets,
-        {
-            "apiVersion": sets.api_version,
-            "kind": sets.kind,
-            "metadata": {"name": "shippers"},
-            "spec": {"selector": {"matchLabels": {"app": "once"}}, "containers": [side]},
-        },
-    )
+    spec = {"selector": {"matchLabels": {"app": "once"}}, "containers": [side]}
+    head = {"apiVersion": sets.api_version, "kind": sets.kind, "metadata": {"name": "shippers"}}
+    await there.create(sets, {**head, "spec": spec})
     body = job(container("main", "sleep 5"))
     body["spec"]["template"]["metadata"] = {"labels": {"app": "once"}}
     await there.client.clock.sleep(1)

@@ -9,7 +9,6 @@ import pytest
 
 from app.api import names
 from app.features.cloneset.kind import CLONE_SET
-from app.features.containerrecreate.kind import CONTAINER_RECREATE_REQUEST
 from app.features.containerrecreate.types import ContainerRecreateRequest
 from app.features.podprobe.kind import NODE_POD_PROBE
 from app.features.podprobe.plan.liveness import OWNER, Failure
@@ -29,14 +28,14 @@ from app.kube.resources import PODS
 from app.kube.store import Store
 from app.pods.disruption_budget import NoBudget
 from app.pods.predicates import BY_CONTROLLER, controller_keys
-from tests.features.podprobe.liveness_seeds import clone_set
+from tests.features.podprobe.liveness_seeds import clone_set, is_ready
 from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import MemoryServer, virtual
-from tests.managed import events_of, in_managed
+from tests.managed import events_of, in_managed, restart_requests, unresponsive_nodes
 from tests.sandbox.cluster import Simulated
 
 Json = dict[str, Any]
-SETS, REQUESTS = CLONE_SET.resource(), CONTAINER_RECREATE_REQUEST.resource()
+SETS = CLONE_SET.resource()
 BUDGETS, NODE_PROBES = POD_UNAVAILABLE_BUDGET.resource(), NODE_POD_PROBE.resource()
 GATE = "--feature-gates=EnhancedLivenessProbe=true"
 
@@ -80,10 +79,6 @@ async def restarted(there: Simulated, count: int, seconds: float = 120) -> list[
     return found
 
 
-async def requests(there: Simulated) -> dict[str, Json]:
-    return {one["metadata"]["name"]: one for one in (await there.client.list(REQUESTS, "default")).items}
-
-
 @pytest.mark.behaviour("PW-18", "PPM-50", "PPM-51", "PPM-52")
 @in_managed(GATE)
 async def test_only_the_failing_container_is_restarted(there: Simulated) -> None:
@@ -98,13 +93,13 @@ async def test_only_the_failing_container_is_restarted(there: Simulated) -> None
     (pod,) = await restarted(there, 1)
     name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
     assert restarts([pod]) == {f"{name}/main": 1, f"{name}/side": 0}
-    (request,) = (await requests(there)).values()
+    (request,) = (await restart_requests(there)).values()
     assert request["metadata"]["name"] == f"liveness-{uid}-main-0"
     (event,) = await events_of(there, name, "LivenessProbeFailed")
     assert event["message"].startswith("Container main failed its liveness probe and will be restarted")
     # The restarted container fails after a minute too and gets its own request.
     await restarted(there, 2, 200)
-    assert set(await requests(there)) == {f"liveness-{uid}-main-0", f"liveness-{uid}-main-1"}
+    assert set(await restart_requests(there)) == {f"liveness-{uid}-main-0", f"liveness-{uid}-main-1"}
 
 
 @pytest.mark.behaviour("PW-18")
@@ -114,7 +109,7 @@ async def test_with_the_gate_off_the_kubelet_runs_the_probes(there: Simulated) -
     (pod,) = await ready(there, 1)
     assert "livenessProbe" in pod["spec"]["containers"][0]
     await restarted(there, 1)
-    assert not await requests(there)
+    assert not await restart_requests(there)
 
 
 @pytest.mark.behaviour("PPM-53", "PPM-55")
@@ -128,7 +123,7 @@ async def test_restarts_keep_the_availability_of_the_workload(there: Simulated) 
     async def look() -> bool:
         nonlocal least
         pods = await there.pods("app=web")
-        least = min(least, sum(_is_ready(pod) for pod in pods))
+        least = min(least, sum(is_ready(pod) for pod in pods))
         return sum(restarts(pods).values()) >= 4
 
     await there.until(look, 300)
@@ -138,11 +133,6 @@ async def test_restarts_keep_the_availability_of_the_workload(there: Simulated) 
     held = [await events_of(there, pod["metadata"]["name"], "LivenessRestartHeldBack") for pod in pods]
     text = "is not restarted yet: CloneSet web has 3 Pods available, and its maxUnavailable requires at least 3"
     assert any(text in one["message"] for found in held for one in found)
-
-
-def _is_ready(pod: Json) -> bool:
-    conditions = {one["type"]: one["status"] for one in pod["status"].get("conditions", [])}
-    return conditions.get("Ready") == "True"
 
 
 @pytest.mark.behaviour("PPM-53")
@@ -171,7 +161,7 @@ async def test_an_exhausted_budget_delays_restarts(there: Simulated) -> None:
     await there.create(SETS, clone_set(1, container()))
     (pod,) = await ready(there, 1)
     await there.client.clock.sleep(90)
-    assert not await requests(there)
+    assert not await restart_requests(there)
     (event,) = await events_of(there, pod["metadata"]["name"], "LivenessRestartHeldBack")
     assert "none" in event["message"]
     await there.patch(BUDGETS, "none", {"spec": {"maxUnavailable": 1}})
@@ -192,7 +182,7 @@ async def test_probes_wait_for_the_startup_probe_and_end_with_the_pod(there: Sim
     await there.client.clock.sleep(2)
     assert (await there.get(NODE_PROBES, node))["spec"]["podProbes"]
     await there.client.clock.sleep(60)
-    assert not await requests(there)
+    assert not await restart_requests(there)
     await there.patch(SETS, "web", {"spec": {"replicas": 0}})
 
     async def gone() -> bool:
@@ -207,25 +197,15 @@ async def test_liveness_needs_no_marker_gate(there: Simulated) -> None:
     await there.create(SETS, clone_set(1, container()))
     await ready(there, 1)
     await restarted(there, 1)
-    assert await requests(there)
+    assert await restart_requests(there)
 
 
 @pytest.mark.behaviour("PPM-52")
 @in_managed(GATE)
 async def test_an_unresponsive_node_is_asked_again(there: Simulated) -> None:
-    agents = there.cluster.agents
-    held = [(agent.requests, agent.requests.put) for agent in agents.by_node.values()]
-    for store, _ in held:
-        store.put = lambda _: None  # type: ignore[method-assign, assignment]  # the agents see no requests
-    await there.create(SETS, clone_set(1, container()))
-    await ready(there, 1)
-
-    async def given_up() -> bool:
-        return any(one.get("status", {}).get("completionTime") for one in (await requests(there)).values())
-
-    await there.until(given_up, 300)
-    for store, put in held:
-        store.put = put  # type: ignore[method-assign]
+    async with unresponsive_nodes(there):
+        await there.create(SETS, clone_set(1, container()))
+        await ready(there, 1)
     await restarted(there, 1, 400)
 
 
@@ -237,7 +217,7 @@ async def test_a_pod_deleted_meanwhile_is_ignored(there: Simulated) -> None:
     await there.client.clock.sleep(61)
     await there.client.delete(PODS, pod["metadata"]["name"], "default")
     await there.client.clock.sleep(20)
-    assert not any(pod["metadata"]["uid"] in name for name in await requests(there))
+    assert not any(pod["metadata"]["uid"] in name for name in await restart_requests(there))
 
 
 @pytest.mark.behaviour("PPM-53")

@@ -251,13 +251,12 @@ def test_the_injection_revision_decides_the_content(
 def test_a_missing_injection_revision_refuses_the_pod_and_reports_it_on_the_set() -> None:
     world = World().apply(sidecarset("s", SHIPPER, injectionStrategy={"revision": REVISION}))
     answer = world.create(pod())
-    assert answer.denied is not None
-    assert answer.denied.code == 422
-    assert answer.denied.message == (
+    assert answer.refusal.code == 422
+    assert answer.refusal.message == (
         "SidecarSet s: spec.injectionStrategy.revision.revisionName r1: ControllerRevision not found; Pods it matches "
         "cannot be created until the field names an existing revision or is removed"
     )
-    assert world.reported == [("s", f"Pod shop/web-0 refused: {answer.denied.message}")]
+    assert world.reported == [("s", f"Pod shop/web-0 refused: {answer.refusal.message}")]
 
 
 @pytest.mark.behaviour("SS-54", "PW-7", "PW-11", "PW-13")
@@ -276,9 +275,8 @@ def test_a_set_may_order_the_start_of_sidecars_and_app() -> None:
 def test_an_unreadable_hash_annotation_refuses_the_pod() -> None:
     world = World().apply(sidecarset("s", SHIPPER))
     answer = world.create(pod(annotations={HASH: "oops"}))
-    assert answer.denied is not None
-    assert answer.denied.code == 400
-    assert answer.denied.message.startswith(
+    assert answer.refusal.code == 400
+    assert answer.refusal.message.startswith(
         "pod(shop/web-0) invalid annotations[kruise.io/sidecarset-hash] value oops, unmarshal failed: "
     )
     assert world.reported == []  # the Pod is at fault, not the set

@@ -71,51 +71,46 @@ def test_a_revision_of_another_set_is_not_used() -> None:
     world = World(recorded=[revision("t-1", sidecarset("t", {"name": "tool"}))])
     world.apply(sidecarset("s", {"name": "shipper"}, injectionStrategy={"revision": {"revisionName": "t-1"}}))
     answer = world.create(pod())
-    assert answer.denied is not None
-    assert "revisionName t-1: ControllerRevision not found" in answer.denied.message
+    assert "revisionName t-1: ControllerRevision not found" in answer.refusal.message
 
 
 @pytest.mark.behaviour("SS-68", "SS-70")
 def test_a_missing_revision_also_refuses_pods_that_get_the_current_spec() -> None:
     choice = {"revision": {"customVersion": "gone", "policy": "Partial"}}
     answer = World().apply(sidecarset("s", {"name": "shipper"}, injectionStrategy=choice)).create(pod())
-    assert answer.denied is not None
-    assert "spec.injectionStrategy.revision.customVersion gone: " in answer.denied.message
+    assert "spec.injectionStrategy.revision.customVersion gone: " in answer.refusal.message
 
 
-@pytest.mark.behaviour("SS-68")
-def test_a_revision_missing_in_the_cache_is_read_live() -> None:
-    current = sidecarset("s", {"name": "newer"}, injectionStrategy={"revision": {"revisionName": "r1"}})
-    world = World(stale=True, recorded=[revision("r1", SET)]).apply(current)
-    assert world.create(pod()).containers == ["shipper", "main"]
-    assert world.live_reads == ["revisions s"]
+BY_NAME = {"revision": {"revisionName": "r1"}}
 
 
 @pytest.mark.behaviour("SS-68", "SS-39")
-def test_namespace_and_revision_may_both_be_missing_in_the_cache() -> None:
-    current = sidecarset(
-        "s",
-        {"name": "newer"},
-        injectionStrategy={"revision": {"revisionName": "r1"}},
-        namespaceSelector={"matchLabels": {"env": "prod"}},
-    )
+@pytest.mark.parametrize(
+    ("scope", "reads"),
+    [
+        ({}, ["revisions s"]),
+        ({"namespaceSelector": {"matchLabels": {"env": "prod"}}}, ["namespace shop", "revisions s"]),
+    ],
+)
+def test_a_revision_missing_in_the_cache_is_read_live(scope: Any, reads: list[str]) -> None:
+    current = sidecarset("s", {"name": "newer"}, injectionStrategy=BY_NAME, **scope)
     world = World(stale=True, recorded=[revision("r1", SET)]).apply(current)
     assert world.create(pod()).containers == ["shipper", "main"]
-    assert world.live_reads == ["namespace shop", "revisions s"]
+    assert world.live_reads == reads
 
 
 @pytest.mark.behaviour("SS-69")
 def test_missing_hashes_of_a_revision_are_computed() -> None:
     bare = sidecarset("s", {"name": "shipper"})
     bare["metadata"]["annotations"] = {}
-    current = sidecarset("s", {"name": "newer"}, injectionStrategy={"revision": {"revisionName": "r1"}})
+    current = sidecarset("s", {"name": "newer"}, injectionStrategy=BY_NAME)
     answer = World(recorded=[revision("r1", bare)]).apply(current).create(pod())
     assert len(answer.record()["s"]["hash"]) == 64
     assert answer.record()["s"]["hash"] != answer.record("kruise.io/sidecarset-hash-without-image")["s"]["hash"]
 
 
 def test_a_changed_revision_is_prepared_again() -> None:
-    current = sidecarset("s", {"name": "newer"}, injectionStrategy={"revision": {"revisionName": "r1"}})
+    current = sidecarset("s", {"name": "newer"}, injectionStrategy=BY_NAME)
     world = World(recorded=[revision("r1", SET, 1)]).apply(current)
     decide = [world.create(pod()).containers]
     world.recorded = [revision("r1", sidecarset("s", {"name": "other"}), 2)]
@@ -126,9 +121,8 @@ def test_a_changed_revision_is_prepared_again() -> None:
 def test_an_unreadable_revision_refuses_the_pod_by_name() -> None:
     broken = sidecarset("s", {"name": "shipper"})
     broken["spec"]["containers"] = [{"image": "x"}]
-    current = sidecarset("s", {"name": "newer"}, injectionStrategy={"revision": {"revisionName": "r1"}})
+    current = sidecarset("s", {"name": "newer"}, injectionStrategy=BY_NAME)
     answer = World(recorded=[revision("r1", broken)]).apply(current).create(pod())
-    assert answer.denied is not None
-    assert answer.denied.message.startswith(
+    assert answer.refusal.message.startswith(
         "SidecarSet s: ControllerRevision r1: spec.containers[0].name: expected a string; "
     )

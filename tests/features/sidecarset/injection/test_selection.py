@@ -161,25 +161,18 @@ def test_forged_sets_delay_no_pod_of_a_known_caller_and_displace_no_set() -> Non
     assert len(index.behind(2.0, stranger=True)) == MAX_EXPECTED + 1
 
 
-def test_an_unusable_set_is_read_once() -> None:
-    broken = written("s", 2)
-    broken["spec"]["selector"] = {"matchExpressions": [{"key": "a", "operator": "Near"}]}
-    index = SidecarSetIndex()
-    assert index.update(broken) is None
-    assert index.shows("s", "uid-s", 2)
-
-
 def test_an_invalid_uid_is_not_remembered() -> None:
     index = SidecarSetIndex()
     index.expect("s", "u" * 1_000, 1, FOREVER)
     assert index.behind(0.0) == []
 
 
-def test_an_unreadable_set_matches_nothing_with_a_reason() -> None:
+def test_an_unreadable_set_matches_nothing_with_a_reason_and_is_read_once() -> None:
     index = SidecarSetIndex()
     assert index.update(one("s")) is not None
-    broken = one("s", {"matchExpressions": [{"key": "a", "operator": "Near"}]})
-    assert index.update(broken) is None
+    near = {"matchExpressions": [{"key": "a", "operator": "Near"}]}
+    assert index.update(one("s", near, metadata={"uid": "uid-s", "generation": 2})) is None
+    assert index.shows("s", "uid-s", 2)
     assert names_of(index, "shop", {"app": "web"}) == []
     assert list(index.unusable) == ["s"]
     assert index.unusable["s"].startswith("SidecarSet s: spec.selector: ")
@@ -187,21 +180,14 @@ def test_an_unreadable_set_matches_nothing_with_a_reason() -> None:
     assert dict(index.unusable) == {}
 
 
+AVERAGE = {"targetContainersMode": "avg", "resourcesExpr": {"limits": {"cpu": "1"}}}
+
+
 @pytest.mark.parametrize(
     ("spec", "reason"),
     [
         ({"initContainers": [{"name": "x"}, {"name": "x"}]}, "spec: container name x is used twice; rename one"),
-        (
-            {
-                "containers": [
-                    {
-                        "name": "x",
-                        "resourcesPolicy": {"targetContainersMode": "avg", "resourcesExpr": {"limits": {"cpu": "1"}}},
-                    }
-                ]
-            },
-            "container x: resourcesPolicy.targetContainersMode: ",
-        ),
+        ({"containers": [{"name": "x", "resourcesPolicy": AVERAGE}]}, "container x: resourcesPolicy.targetContainersM"),
     ],
 )
 def test_pods_of_an_uninjectable_set_do_not_start_without_sidecars(spec: Json, reason: str) -> None:
@@ -209,9 +195,8 @@ def test_pods_of_an_uninjectable_set_do_not_start_without_sidecars(spec: Json, r
     obj["spec"].update(spec)
     world = World().apply(obj)
     answer = world.create(pod())
-    assert answer.denied is not None
-    assert answer.denied.message.startswith(f"SidecarSet s: {reason}")
-    assert answer.denied.message.endswith("cannot be created until it is fixed or injectionStrategy.paused is true")
+    assert answer.refusal.message.startswith(f"SidecarSet s: {reason}")
+    assert answer.refusal.message.endswith("cannot be created until it is fixed or injectionStrategy.paused is true")
     assert [name for name, _ in world.reported] == ["s"]
     assert world.create(pod(labels={"app": "db"})).denied is None
 

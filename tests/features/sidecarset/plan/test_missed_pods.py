@@ -80,7 +80,7 @@ async def test_the_set_status_counts_missed_pods_until_they_are_deleted(world: W
     await world.apply("logs", selector={"matchLabels": {"app": "db"}})
     for name in ("web-0", "web-1"):
         await world.pods_of(name)
-        status = bypassed("logs")["status"]
+        status = pod_patch(read(await world.pod(name)), ["logs"], NOW)["status"]
         await world.user.patch(PODS, name, {"status": status}, NAMESPACE, subresource="status")
 
     async def said() -> str:
@@ -89,6 +89,7 @@ async def test_the_set_status_counts_missed_pods_until_they_are_deleted(world: W
         return ", ".join(f"{one['type']} {one['status']}: {one['message']}" for one in conditions)
 
     assert (await said()).startswith("PodsMissed True: 2 Pods run without the containers")
+    assert "shop/web-0" in await said()
     await world.user.delete(PODS, "web-0", NAMESPACE, grace_period_seconds=0)
     assert (await said()).startswith("PodsMissed True: 1 Pod runs")
     await world.user.delete(PODS, "web-1", NAMESPACE, grace_period_seconds=0)
