@@ -495,22 +495,8 @@ async def test_two_disagreeing_managers_do_not_load_the_api_server() -> None:
     ("method", "path", "code", "reason", "message", "registers"),
     [
         # Reviews do not depend on conversion, and unreadable definitions are assumed to exist.
-        (
-            "PATCH",
-            DEFINITION,
-            403,
-            "Forbidden",
-            'customresourcedefinitions "sidecarsets.apps.kruise.io": cannot patch',
-            True,
-        ),
-        (
-            "GET",
-            DEFINITION,
-            403,
-            "Forbidden",
-            'customresourcedefinitions "sidecarsets.apps.kruise.io": cannot get',
-            True,
-        ),
+        ("PATCH", DEFINITION, 403, "Forbidden", f"{MISSING['definition']}: cannot patch", True),
+        ("GET", DEFINITION, 403, "Forbidden", f"{MISSING['definition']}: cannot get", True),
         ("POST", MUTATINGS, 403, "Forbidden", "mutatingwebhookconfigurations: cannot create", False),
         ("POST", MUTATINGS, 422, "Invalid", "webhooks[0].timeoutSeconds: must be at most 30", False),
     ],

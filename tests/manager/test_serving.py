@@ -68,9 +68,11 @@ def test_addresses_parse_as_in_go() -> None:
     assert bind_address("", "--x") is None
 
 
-def a_replica() -> tuple[Replica, Readiness]:
-    """Two webhook processes and a reconciler, seen from the first."""
+def a_replica(*, registered: bool = False) -> tuple[Replica, Readiness]:
+    """Two webhook processes and a reconciler, seen from the first. ``registered``: all have started."""
     replica = Replica(("webhook-0", "webhook-1", "reconciler"))
+    for name in replica.processes if registered else ():
+        replica.states[name].write(State(pid=1, registered=True))
     return replica, Readiness(replica, "webhook-0", ("webhook-0", "webhook-1"), "reconciler")
 
 
@@ -93,9 +95,7 @@ def http_client() -> httpx.AsyncClient:
 
 
 async def test_a_restarted_process_keeps_its_replica_ready() -> None:
-    replica, readiness = a_replica()
-    for name in replica.processes:
-        replica.states[name].write(State(pid=1, registered=True))
+    replica, readiness = a_replica(registered=True)
     assert await readiness.fault() == ""
     replica.states["webhook-1"].write(State(pid=4, missing={"caches": "not filled yet"}))
     replica.states["reconciler"].write(State(pid=5, missing={"start": "starting"}, registered=True))
@@ -108,9 +108,7 @@ async def test_a_restarted_process_keeps_its_replica_ready() -> None:
 
 @pytest.mark.behaviour("MGR-20")
 async def test_a_reconciler_that_never_starts_makes_the_manager_unready() -> None:
-    replica, readiness = a_replica()
-    for name in replica.processes:
-        replica.states[name].write(State(pid=1, registered=True))
+    replica, readiness = a_replica(registered=True)
     now = time.time()
     for failing_for, started_ago, fault in (
         (600, 5, ""),
@@ -134,9 +132,7 @@ async def test_a_reconciler_that_never_starts_makes_the_manager_unready() -> Non
 
 @pytest.mark.behaviour("MGR-20", "MGR-52", "MGR-163")
 async def test_readyz_lists_checks_and_disabled_kinds_on_request() -> None:
-    replica, readiness = a_replica()
-    for name in replica.processes:
-        replica.states[name].write(State(pid=1, registered=True))
+    replica, readiness = a_replica(registered=True)
     replica.states["webhook-1"].write(State(pid=1, only_strangers=True))
     replica.set_absent({"sidecarsets.apps.kruise.io"})
     async with serving(health_app(readiness, loopback_only(nothing))) as (host, port), http_client() as http:
@@ -202,9 +198,7 @@ async def test_healthz_is_ok_while_readyz_reports_missing_parts() -> None:
 @pytest.mark.behaviour("MGR-20", "MGR-121")
 async def test_ready_means_the_port_answers_under_the_published_ca() -> None:
     status = 200
-    replica, readiness = a_replica()
-    for name in replica.processes:
-        replica.states[name].write(State(pid=1, registered=True))
+    replica, readiness = a_replica(registered=True)
     async with serving(answering(lambda: status), ServingContext(CERTIFICATES.cert, CERTIFICATES.key)) as address:
         readiness.self_check = self_check(address, lambda: CERTIFICATES.ca_cert)
         assert await readiness.fault() == ""

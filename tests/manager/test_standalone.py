@@ -27,6 +27,8 @@ from tests.kube.fakes import running, until, virtual
 
 SAMPLES = Path(__file__).parent.parent.parent / "policies/samples"
 
+HASH = "kruise.io/sidecarset-hash"
+
 SET = """\
 apiVersion: apps.kruise.io/v1beta1
 kind: SidecarSet
@@ -43,6 +45,12 @@ spec:
 
 def standalone(path: Path | None, gates: str = "") -> Standalone:
     return Standalone(path, parse_gates(gates), VirtualClock(), Random(1))
+
+
+async def loaded(path: Path, gates: str = "") -> Standalone:
+    found = standalone(path, gates)
+    await found.reload()
+    return found
 
 
 def pod_review(**changed: Any) -> Review:
@@ -104,8 +112,7 @@ async def test_a_namespace_without_file_has_its_name_as_label() -> None:
 @virtual
 async def test_objects_are_defaulted_and_hashed_as_on_a_cluster(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(SET.format(name="a"), "utf-8")
-    found = standalone(tmp_path)
-    await found.reload()
+    found = await loaded(tmp_path)
     stored = found.stores(SIDECAR_SETS).list()[0]
     assert stored.spec.update_strategy.max_unavailable == 1
     assert "kruise.io/sidecarset-hash" in stored.metadata.annotations
@@ -117,8 +124,7 @@ async def test_objects_are_defaulted_and_hashed_as_on_a_cluster(tmp_path: Path) 
 async def test_v1alpha1_is_converted(tmp_path: Path) -> None:
     text = SET.format(name="a").replace("v1beta1", "v1alpha1").replace("spec:\n", "spec:\n  namespace: shop\n")
     (tmp_path / "a.yaml").write_text(text, "utf-8")
-    found = standalone(tmp_path)
-    await found.reload()
+    found = await loaded(tmp_path)
     assert found.problems == ()
     assert found.stores(SIDECAR_SETS).list()[0].api_version == "apps.kruise.io/v1beta1"
     assert await injected(found) == ["a-agent"]
@@ -145,8 +151,7 @@ async def test_an_error_in_a_file_has_its_line(
     change: tuple[str, str], line: int, message: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "a.yaml").write_text(SET.format(name="a").replace(*change), "utf-8")
-    found = standalone(tmp_path)
-    await found.reload()
+    found = await loaded(tmp_path)
     (problem,) = found.problems
     where, _, rest = problem.partition(": ")
     assert rest.startswith(message)
@@ -159,8 +164,7 @@ async def test_an_error_in_a_file_has_its_line(
 async def test_an_invalid_file_keeps_its_last_good_state(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "a.yaml"
     touch(path, SET.format(name="a"))
-    found = standalone(tmp_path)
-    await found.reload()
+    found = await loaded(tmp_path)
     touch(path, SET.format(name="a").replace("selector", "selektor"))
     assert await found.reload()
     assert "keeping its last valid contents" in caplog.text
@@ -177,8 +181,7 @@ async def test_an_invalid_file_keeps_its_last_good_state(tmp_path: Path, caplog:
 
 @virtual
 async def test_added_and_removed_files_are_noticed_within_a_second(tmp_path: Path) -> None:
-    found = standalone(tmp_path)
-    await found.reload()
+    found = await loaded(tmp_path)
     async with running(found.watch()):
         touch(tmp_path / "a.yaml", SET.format(name="a"))
         await until(lambda: len(found.stores(SIDECAR_SETS)) == 1, seconds=1.5)
@@ -221,8 +224,7 @@ async def test_a_file_that_could_not_be_read_is_read_again(tmp_path: Path, monke
 async def test_duplicate_set_names_are_an_error_that_can_be_fixed(tmp_path: Path) -> None:
     touch(tmp_path / "a.yaml", SET.format(name="same"))
     touch(tmp_path / "b.yaml", SET.format(name="same"))
-    found = standalone(tmp_path)
-    await found.reload()
+    found = await loaded(tmp_path)
     assert found.problems == (f"{tmp_path}/b.yaml:4: SidecarSet same is also defined in {tmp_path}/a.yaml",)
     (tmp_path / "a.yaml").unlink()
     await found.reload()
@@ -234,8 +236,7 @@ async def test_duplicate_set_names_are_an_error_that_can_be_fixed(tmp_path: Path
 async def test_conflicting_sets_are_refused_in_file_order(tmp_path: Path) -> None:
     touch(tmp_path / "a.yaml", SET.format(name="a"))
     touch(tmp_path / "b.yaml", SET.format(name="b").replace("b-agent", "a-agent"))
-    found = standalone(tmp_path)
-    await found.reload()
+    found = await loaded(tmp_path)
     (problem,) = found.problems
     assert problem.startswith(f"{tmp_path}/b.yaml:")
     assert "container a-agent already exist in a" in problem
@@ -264,8 +265,7 @@ CLONE_SET = {"api_version": "apps.kruise.io/v1beta1", "kind": "CloneSet"}
 async def test_objects_conflict_only_within_their_namespace(tmp_path: Path, text: str) -> None:
     touch(tmp_path / "a.yaml", text.format(name="one", namespace="shop", **CLONE_SET))
     touch(tmp_path / "b.yaml", text.format(name="two", namespace="bank", **CLONE_SET))
-    found = standalone(tmp_path)
-    await found.reload()
+    found = await loaded(tmp_path)
     assert found.problems == ()
     touch(tmp_path / "c.yaml", text.format(name="two", namespace="shop", **CLONE_SET))
     await found.reload()
@@ -279,8 +279,7 @@ async def test_custom_workloads_are_read_from_files(tmp_path: Path) -> None:
     """The ConfigMap serves all kinds that read it."""
     spread = SPREAD.format(name="one", namespace="shop", api_version="example.com/v1", kind="Fleet")
     touch(tmp_path / "b.yaml", spread)
-    found = standalone(tmp_path)
-    await found.reload()
+    found = await loaded(tmp_path)
     assert "GroupKind is not permitted" in found.problems[0]
     kinds = '{"workloads":[{"Group":"example.com","Kind":"Fleet"}]}'
     touch(
@@ -309,8 +308,7 @@ async def test_the_whitelist_is_read_from_files(tmp_path: Path, operator: str) -
         tmp_path / "a.yaml",
         SET.format(name="a") + "  patchPodMetadata:\n  - annotations: {example.com/a: b}\n    patchPolicy: Overwrite\n",
     )
-    found = standalone(tmp_path)
-    await found.reload()
+    found = await loaded(tmp_path)
     assert found.problems == ()
     touch(tmp_path / "0-config.yaml", "")
     touch(tmp_path / "a.yaml", (tmp_path / "a.yaml").read_text("utf-8"))
@@ -327,8 +325,7 @@ async def test_a_second_configuration_is_refused_whatever_its_namespace(tmp_path
     touch(tmp_path / "a.yaml", text.format("kruise-system", 1))
     touch(tmp_path / "b.yaml", text.format("shop", 2))
     touch(tmp_path / "c.yaml", f"{text.format('one', 3)}---\n{text.format('two', 4)}")
-    found = standalone(tmp_path)
-    await found.reload()
+    found = await loaded(tmp_path)
     said = f"ConfigMap kruise-configuration is also defined in {tmp_path}/a.yaml"
     assert found.problems == (f"{tmp_path}/b.yaml:3: {said}", f"{tmp_path}/c.yaml:3: {said}")
     assert [one.data for one in found.stores(CONFIGURATION).list()] == [{"a": "1"}]
@@ -342,8 +339,7 @@ async def test_a_second_configuration_is_refused_whatever_its_namespace(tmp_path
 async def test_revisions_of_other_kinds_are_not_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     text = "apiVersion: apps/v1\nkind: ControllerRevision\nmetadata: {name: web-1, labels: {app: web}}\nrevision: 1\n"
     touch(tmp_path / "a.yaml", text)
-    found = standalone(tmp_path)
-    await found.reload()
+    found = await loaded(tmp_path)
     assert "a.yaml:1: ControllerRevision web-1 is not used without a cluster" in caplog.text
     assert found.stores(RECORDED_REVISIONS).list() == []
 
@@ -351,18 +347,13 @@ async def test_revisions_of_other_kinds_are_not_used(tmp_path: Path, caplog: pyt
 @OPERATORS
 @virtual
 async def test_a_recorded_revision_can_be_selected(tmp_path: Path, operator: str) -> None:
-    source = standalone(tmp_path)
-    touch(tmp_path / "a.yaml", SET.format(name="a"))
-    await source.reload()
     revision = {
         "apiVersion": "apps/v1",
         "kind": "ControllerRevision",
         "metadata": {"name": "a-1", "namespace": operator, "labels": {"kruise.io/sidecarset-name": "a"}},
         "revision": 1,
         "data": {
-            "metadata": {
-                "annotations": {"kruise.io/sidecarset-hash": "h", "kruise.io/sidecarset-hash-without-image": "h"}
-            },
+            "metadata": {"annotations": dict.fromkeys((HASH, f"{HASH}-without-image"), "h")},
             "spec": {"containers": [{"name": "old-agent", "image": "agent:0"}]},
         },
     }
@@ -371,8 +362,7 @@ async def test_a_recorded_revision_can_be_selected(tmp_path: Path, operator: str
         tmp_path / "a.yaml",
         SET.format(name="a") + "  injectionStrategy:\n    revision: {revisionName: a-1, policy: Always}\n",
     )
-    found = standalone(tmp_path)
-    await found.reload()
+    found = await loaded(tmp_path)
     assert found.problems == ()
     assert await injected(found) == ["old-agent"]
 
@@ -386,8 +376,7 @@ async def test_objects_unusable_in_standalone_mode_are_reported(
     touch(tmp_path / "b.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: web}\n")
     touch(tmp_path / "webhooks.yaml", "webhooks: {}\n")
     touch(tmp_path / "README.md", "text")
-    found = standalone(tmp_path)
-    await found.reload()
+    found = await loaded(tmp_path)
     assert found.problems == ()
     assert "a.yaml:1: Service web is not used without a cluster" in caplog.text
     assert "b.yaml:1: ConfigMap web is not used without a cluster" in caplog.text
@@ -397,8 +386,7 @@ async def test_objects_unusable_in_standalone_mode_are_reported(
 @pytest.mark.behaviour("PW-4")
 @virtual
 async def test_without_the_pod_webhook_pods_are_not_reviewed() -> None:
-    found = standalone(SAMPLES, "PodWebhook=false")
-    await found.reload()
+    found = await loaded(SAMPLES, "PodWebhook=false")
     assert (await found.decide(pod_review()))[0] == []
 
 

@@ -61,9 +61,10 @@ from app.manager.takeover.plan import back_plan, takeover_plan
 from app.manager.uninstall import DEPLOYMENT
 from tests import openkruise
 from tests.cluster.controlplane import ControlPlane
+from tests.kit.cluster import scenarios
 from tests.kube.fakes import json_response
 from tests.nightly import NIGHTLY
-from tests.sandbox.cluster import Simulated, in_simulated
+from tests.sandbox.cluster import Simulated, simulated
 from tests.scenarios.world import running
 
 NAMESPACE = "kruise-system"
@@ -104,14 +105,14 @@ def planned(installed: Installed, image: str = IMAGE, **options: Any) -> Plan:
 
 def given(*arguments: str) -> dict[str, Any]:
     deployment = seen().deployment
-    deployment["spec"]["template"]["spec"]["containers"][0]["args"] = list(arguments)
+    container_of(deployment)["args"] = list(arguments)
     return deployment
 
 
 def daemon_set(*more: str) -> dict[str, Any]:
     found = openkruise.daemon_set()
     found["metadata"]["uid"] = "2"
-    found["spec"]["template"]["spec"]["containers"][0]["args"] += more
+    container_of(found)["args"] += more
     return found
 
 
@@ -413,6 +414,17 @@ async def laid(client: Client) -> None:
             await client.create(RESOURCES[bare["kind"]], bare, bare["metadata"].get("namespace", ""))
 
 
+@contextlib.asynccontextmanager
+async def installation(nodes: int) -> AsyncIterator[Simulated]:
+    """A simulated cluster with OpenKruise."""
+    async with simulated(nodes) as world:
+        await laid(world.client)
+        yield world
+
+
+in_installation = scenarios(installation)
+
+
 async def everything(client: Client) -> dict[str, Any]:
     """Return all that a takeover may change, without fields that only an API server writes."""
     found = {}
@@ -441,8 +453,8 @@ async def check_there_and_back(client: Client) -> None:
 
     await run(client, NAMESPACE, IMAGE, yes=True, say=told.append)
     taken = await everything(client)
-    container = taken["Deployment kruise-controller-manager"]["spec"]["template"]["spec"]["containers"][0]
-    arguments = openkruise.deployment()["spec"]["template"]["spec"]["containers"][0]["args"]
+    container = container_of(taken["Deployment kruise-controller-manager"])
+    arguments = container_of(openkruise.deployment())["args"]
     gates = arguments.index("--feature-gates=ImagePullJobGate=true")
     arguments[gates] += ",ResourcesDeletionProtection=false"  # the gate in effect, whatever our default is
     assert (container["image"], container["args"]) == (IMAGE, arguments)
@@ -473,16 +485,14 @@ async def check_there_and_back(client: Client) -> None:
 
 
 @pytest.mark.behaviour("MGR-162")
-@in_simulated(3)
+@in_installation(3)
 async def test_agents_are_replaced_one_by_one_on_the_sandbox(world: Simulated) -> None:
-    await laid(world.client)
     await check_agents(world.client)
 
 
 @pytest.mark.behaviour("MGR-143", "MGR-144", "MGR-145")
-@in_simulated(2)
+@in_installation(2)
 async def test_takes_over_and_reverts_on_the_sandbox(world: Simulated) -> None:
-    await laid(world.client)
     await check_there_and_back(world.client)
 
 
@@ -607,9 +617,8 @@ class Breaking:
 
 
 @pytest.mark.behaviour("MGR-162")
-@in_simulated(3)
+@in_installation(3)
 async def test_nodes_that_are_down_or_go_down_are_left_to_the_daemon_set(world: Simulated) -> None:
-    await laid(world.client)
     await until_agents(world.client, {THEIRS: 3})
     pods = (await world.client.list(PODS, NAMESPACE, label_selector="control-plane=daemon")).items
     by_node = {one["spec"]["nodeName"]: one["metadata"]["name"] for one in pods}
@@ -632,9 +641,8 @@ async def test_nodes_that_are_down_or_go_down_are_left_to_the_daemon_set(world: 
 
 
 @pytest.mark.behaviour("MGR-162")
-@in_simulated(2)
+@in_installation(2)
 async def test_an_agent_that_does_not_start_ends_the_handover_at_its_node(world: Simulated) -> None:
-    await laid(world.client)
     await until_agents(world.client, {THEIRS: 2})
     broken = {"initContainers": [{"name": "setup", "image": "registry.invalid/setup:1"}]}
     changed = {"updateStrategy": {"type": "OnDelete", "rollingUpdate": None}, "template": {"spec": broken}}
@@ -651,9 +659,8 @@ async def test_an_agent_that_does_not_start_ends_the_handover_at_its_node(world:
 
 
 @pytest.mark.behaviour("MGR-162")
-@in_simulated(2)
+@in_installation(2)
 async def test_an_agent_that_stays_busy_is_not_replaced(world: Simulated) -> None:
-    await laid(world.client)
     await until_agents(world.client, {THEIRS: 2})
     await begin_pull(world.client, "node1")
     message = await stopped(world.client, "", 1000, agents=True)
@@ -662,9 +669,8 @@ async def test_an_agent_that_stays_busy_is_not_replaced(world: Simulated) -> Non
 
 
 @pytest.mark.behaviour("MGR-162")
-@in_simulated(2)
+@in_installation(2)
 async def test_a_handover_of_busy_agents_is_not_given_up_while_agents_are_replaced(world: Simulated) -> None:
-    await laid(world.client)
     await until_agents(world.client, {THEIRS: 2})
     await begin_pull(world.client, "node1", "node2")
 
@@ -681,9 +687,8 @@ async def test_a_handover_of_busy_agents_is_not_given_up_while_agents_are_replac
 
 
 @pytest.mark.behaviour("MGR-144")
-@in_simulated(0)
+@in_installation(0)
 async def test_a_broken_image_changes_nothing_else_and_can_be_reverted(world: Simulated) -> None:
-    await laid(world.client)
     started = world.client.clock.monotonic()
     with pytest.raises(CommandError, match="0 available after 300 s; the old ones keep serving"):
         await run(world.client, NAMESPACE, IMAGE, yes=True, say=lambda _: None)
@@ -729,7 +734,7 @@ async def stopped(
 
 def is_taken_over(found: Mapping[str, Any]) -> bool:
     """Return whether Deployment, definitions and permissions are ours, and nothing is left to do."""
-    container = found["Deployment kruise-controller-manager"]["spec"]["template"]["spec"]["containers"][0]
+    container = container_of(found["Deployment kruise-controller-manager"])
     wanted = next(one for one in manifests(all_rules(), NAMESPACE) if one["kind"] == "ClusterRole")
     return (
         (container["image"], container["command"]) == (IMAGE, ["pykruise", "manager"])
@@ -740,9 +745,8 @@ def is_taken_over(found: Mapping[str, Any]) -> bool:
 
 @pytest.mark.behaviour("MGR-150", "CLI-23")
 @pytest.mark.parametrize("ends", ["before", "Ctrl-C"])
-@in_simulated(2)
+@in_installation(2)
 async def test_a_takeover_interrupted_after_any_write_resumes(world: Simulated, ends: str) -> None:
-    await laid(world.client)
     ends_of: list[str] = []
     for _ in range(60):
         # If failed writes are lost, each attempt gets one write further; otherwise each attempt adds one write.
@@ -764,9 +768,8 @@ async def refused(client: Client, **options: Any) -> str:
 
 
 @pytest.mark.behaviour("MGR-145", "MGR-150")
-@in_simulated(2)
+@in_installation(2)
 async def test_a_takeover_can_be_reverted_or_completed_from_any_state(world: Simulated) -> None:
-    await laid(world.client)
     before = await everything(world.client)
     before["Deployment kruise-controller-manager"]["spec"]["strategy"] = dict(ROLLING)
     writes = 0
@@ -791,9 +794,8 @@ async def kept(client: Client) -> bool:
 
 
 @pytest.mark.behaviour("MGR-150")
-@in_simulated(2)
+@in_installation(2)
 async def test_a_resumed_takeover_lists_what_is_left_without_an_image(world: Simulated) -> None:
-    await laid(world.client)
     assert await stopped(world.client, "after", 8)
     told: list[str] = []
     await run(world.client, NAMESPACE, IMAGE, say=told.append)
@@ -804,9 +806,8 @@ async def test_a_resumed_takeover_lists_what_is_left_without_an_image(world: Sim
 
 
 @pytest.mark.behaviour("MGR-150")
-@in_simulated(0)
+@in_installation(0)
 async def test_a_broken_image_is_corrected_by_the_same_command(world: Simulated) -> None:
-    await laid(world.client)
     assert "if necessary with another --image" in await stopped(world.client, "", 1000, image=f"{IMAGE}-wrong")
     told: list[str] = []
     await run(world.client, NAMESPACE, IMAGE, say=told.append)
@@ -815,9 +816,8 @@ async def test_a_broken_image_is_corrected_by_the_same_command(world: Simulated)
 
 
 @pytest.mark.behaviour("MGR-150")
-@in_simulated(2)
+@in_installation(2)
 async def test_changes_during_a_takeover_do_not_enter_the_backup(world: Simulated) -> None:
-    await laid(world.client)
     assert await stopped(world.client, "after", 3)
     newer = {"spec": {"template": {"spec": {"containers": [{"name": "manager", "image": "openkruise/x:v2"}]}}}}
     await world.client.patch(DEPLOYMENTS, DEPLOYMENT, newer, NAMESPACE)
