@@ -34,8 +34,13 @@ from app.kube.objects import ObjectMeta, Secret
 
 
 def secret(auths: Any, kind: str = "kubernetes.io/dockerconfigjson") -> Secret:
-    key, body = (".dockerconfigjson", {"auths": auths}) if kind.endswith("json") else (".dockercfg", auths)
-    return Secret(ObjectMeta(name="s", namespace="n"), kind, {key: json.dumps(body).encode()})
+    body = {"auths": auths} if kind.endswith("json") else auths
+    return holding(json.dumps(body).encode(), kind)
+
+
+def holding(data: bytes, kind: str = "kubernetes.io/dockerconfigjson") -> Secret:
+    key = ".dockerconfigjson" if kind.endswith("json") else ".dockercfg"
+    return Secret(ObjectMeta(name="s", namespace="n"), kind, {key: data})
 
 
 def keyring(*keys: str) -> Any:
@@ -103,8 +108,7 @@ def test_credentials_are_read_in_every_format(entry: dict[str, str], auth: tuple
 @pytest.mark.behaviour("KD-36")
 @pytest.mark.parametrize("data", [b"null", b"{}", b'{"auths": null}'])
 def test_a_secret_without_registries_has_no_credentials(data: bytes) -> None:
-    empty = Secret(ObjectMeta(name="s", namespace="n"), "kubernetes.io/dockerconfigjson", {".dockerconfigjson": data})
-    assert read_secret(empty) == []
+    assert read_secret(holding(data)) == []
 
 
 @pytest.mark.behaviour("KD-36", "KD-37")
@@ -112,9 +116,8 @@ def test_a_secret_without_registries_has_no_credentials(data: bytes) -> None:
     "data", [b"", b"[", b"[" * 100_000, b'{"auths": 7}', b"\xff", b'{"auths": {"a": {"auth": "x"}}}']
 )
 def test_an_unreadable_secret_is_named_and_not_printed(data: bytes) -> None:
-    bad = Secret(ObjectMeta(name="s", namespace="n"), "kubernetes.io/dockerconfigjson", {".dockerconfigjson": data})
     with pytest.raises(CredentialsError, match=r"^Secret n/s"):
-        read_secret(bad)
+        read_secret(holding(data))
     assert read_secret(Secret(ObjectMeta(name="s"), "Opaque", {".dockerconfigjson": data})) == []
 
 
@@ -439,16 +442,7 @@ async def test_a_service_account_plugin_is_not_called(tmp_path: Path, required: 
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [
-        ("12h", 43200.0),
-        ("1h30m", 5400.0),
-        ("1.5h", 5400.0),
-        ("500ms", 0.5),
-        ("0", 0.0),
-        ("", None),
-        ("5x", None),
-        ("5", None),
-    ],
+    [("12h", 43200), ("1h30m", 5400), ("1.5h", 5400), ("500ms", 0.5), ("0", 0), ("", None), ("5x", None), ("5", None)],
 )
 def test_durations_parse_as_in_go(text: str, seconds: float | None) -> None:
     assert duration(text) == seconds

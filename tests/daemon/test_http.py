@@ -240,11 +240,8 @@ async def test_a_tls_probe_of_a_plain_server_fails() -> None:
 async def test_health_and_metrics_are_served() -> None:
     wrong = ["crrInformerSynced has not synced yet"]
     health = HealthServer(lambda: wrong[0], lambda: b"up 1\n", "text/plain")
-    assert health.answer("GET", "/healthz") == (
-        500,
-        "text/plain; charset=utf-8",
-        b"crrInformerSynced has not synced yet\n",
-    )
+    unsynced = (500, "text/plain; charset=utf-8", b"crrInformerSynced has not synced yet\n")
+    assert health.answer("GET", "/healthz") == unsynced
     wrong[0] = ""
     assert health.answer("GET", "/healthz?verbose")[::2] == (200, b"ok")
     assert health.answer("GET", "/metrics")[::2] == (200, b"up 1\n")
@@ -305,16 +302,8 @@ async def test_idle_connections_do_not_delay_the_kubelet() -> None:
 
 @pytest.mark.behaviour("KD-2")
 def test_logging_flags_of_existing_manifests_are_accepted() -> None:
-    given = [
-        "--logtostderr=true",
-        "--log_dir=/x",
-        "--one_output",
-        "-v=4",
-        "--zap-encoder",
-        "json",
-        "--rest-config-burst=7",
-    ]
-    options = parser().parse_args(own_flags(given))
+    given = "--logtostderr=true --log_dir=/x --one_output -v=4 --zap-encoder json --rest-config-burst=7"
+    options = parser().parse_args(own_flags(given.split()))
     assert (options.v, options.logging_format, options.rest_config_burst) == (4, "json", 7)
     assert without_effect(options) == ["--log-dir", "--logtostderr", "--one-output"]
     assert without_effect(parser().parse_args([])) == []

@@ -64,7 +64,7 @@ async def meta_of(one: Node, name: str = "web-0") -> list[dict[str, Any]]:
 async def test_containers_are_reported_with_the_hash_of_the_kubelet(one: Node, agent: Agent) -> None:
     pod = await started(one, {"name": "main"}, {"name": "side", "image": "side:1"})
     await one.until(lambda: meta_of(one))
-    decoded = decode_pod(json.dumps(await one.client.get(PODS, "web-0", NAMESPACE)).encode())
+    decoded = await one.client.get(PODS, "web-0", NAMESPACE, decode=decode_pod)
     meta = runtime_meta(decoded)
     assert meta is not None
     assert is_image_current(decoded, meta)
@@ -83,7 +83,7 @@ async def test_without_the_gate_no_env_hash_is_reported(one: Node, agent: Agent)
     await started(one, {"name": "main"}, {"name": "side", "env": [from_label("colour")]}, labels={"colour": "red"})
     found = await one.until(lambda: meta_of(one))
     assert [entry["hashes"].keys() for entry in found] == [{"plainHash"}, {"plainHash"}]
-    pod = decode_pod(json.dumps(await one.client.get(PODS, "web-0", NAMESPACE)).encode())
+    pod = await one.client.get(PODS, "web-0", NAMESPACE, decode=decode_pod)
     assert not meta_plan.is_due(pod, with_env=False)
 
 
@@ -149,7 +149,7 @@ async def test_changed_labels_restart_only_the_containers_that_read_them(one: No
     await one.report("web-0")
     await one.clock.sleep(60)
     assert one.runtime.stops == [(old.id, 20)]
-    decoded = decode_pod(json.dumps(await one.client.get(PODS, "web-0", NAMESPACE)).encode())
+    decoded = await one.client.get(PODS, "web-0", NAMESPACE, decode=decode_pod)
     meta = runtime_meta(decoded)
     assert meta is not None
     assert is_env_current(decoded, meta)
@@ -222,7 +222,7 @@ async def test_a_failed_container_query_is_retried(one: Node, agent: Agent) -> N
         return "extractedEnvFromMetadataHash" in (await meta_of(one))[0]["hashes"]
 
     await one.until(complete)
-    decoded = decode_pod(json.dumps(await one.client.get(PODS, "web-0", NAMESPACE)).encode())
+    decoded = await one.client.get(PODS, "web-0", NAMESPACE, decode=decode_pod)
     hashes = (await meta_of(one))[0]["hashes"]
     assert hashes["extractedEnvFromMetadataHash"] == env_hash(decoded.spec.containers[0], decoded)
 
@@ -303,7 +303,7 @@ async def test_a_multiline_annotation_causes_no_restart(one: Node, agent: Agent)
     await one.until(lambda: meta_of(one))
     await one.clock.sleep(60)
     assert one.runtime.stops == []
-    decoded = decode_pod(json.dumps(await one.client.get(PODS, "web-0", NAMESPACE)).encode())
+    decoded = await one.client.get(PODS, "web-0", NAMESPACE, decode=decode_pod)
     reported = runtime_meta(decoded)
     assert reported is not None
     assert is_env_current(decoded, reported)

@@ -198,7 +198,7 @@ async def test_healthz_is_ok_while_readyz_reports_missing_parts() -> None:
 @pytest.mark.behaviour("MGR-20", "MGR-121")
 async def test_ready_means_the_port_answers_under_the_published_ca() -> None:
     status = 200
-    replica, readiness = a_replica(registered=True)
+    _, readiness = a_replica(registered=True)
     async with serving(answering(lambda: status), ServingContext(CERTIFICATES.cert, CERTIFICATES.key)) as address:
         readiness.self_check = self_check(address, lambda: CERTIFICATES.ca_cert)
         assert await readiness.fault() == ""
