@@ -10,6 +10,8 @@ from typing import Any
 
 import yaml
 
+from tests.kit.objects import kubeconfig
+
 
 class Answers:
     """An API server that knows these objects by path and nothing else, or that never answers. ``warnings`` are headers
@@ -54,15 +56,9 @@ class Answers:
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
 
     def kubeconfig(self, folder: Path) -> str:
-        cluster = {"server": f"http://127.0.0.1:{self._server.server_address[1]}"}
-        config = {
-            "current-context": "it",
-            "clusters": [{"name": "it", "cluster": cluster}],
-            "users": [{"name": "it", "user": {}}],
-            "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
-        }
         path = folder / "config"
-        path.write_text(yaml.safe_dump(config), "utf-8")
+        server = f"http://127.0.0.1:{self._server.server_address[1]}"
+        path.write_text(yaml.safe_dump(kubeconfig(server)), "utf-8")
         return str(path)
 
     def close(self) -> None:

@@ -116,13 +116,8 @@ def progress(status: Json | None, **spec: Any) -> Any:
     return progress_of(CloneSet.model_validate(stored(status=status, **spec)))
 
 
-DONE = {
-    "observedGeneration": 2,
-    "replicas": 3,
-    "updatedReplicas": 3,
-    "updatedAvailableReplicas": 3,
-    "expectedUpdatedReplicas": 3,
-}
+COUNTS = ("replicas", "updatedReplicas", "updatedAvailableReplicas", "expectedUpdatedReplicas")
+DONE = {"observedGeneration": 2, **dict.fromkeys(COUNTS, 3)}
 
 
 @pytest.mark.parametrize(
@@ -161,17 +156,14 @@ def test_the_progress_of_a_rollout_is_shown(status: Json | None, spec: Json, don
 @virtual
 @pytest.mark.behaviour("CLI-1")
 async def test_an_exceeded_deadline_is_a_failure(capsys: pytest.CaptureFixture[str]) -> None:
-    condition = {
-        "type": "Progressing",
-        "status": "False",
-        "message": "CloneSet revision web-2 has timed out progressing",
-    }
+    message = "CloneSet revision web-2 has timed out progressing"
+    condition = {"type": "Progressing", "status": "False", "message": message}
     status = {**DONE, "updatedReplicas": 1, "conditions": [condition]}
-    assert progress(status).failed == "CloneSet revision web-2 has timed out progressing"
+    assert progress(status).failed == message
     _, client = world("nginx:1", "nginx:2", status=status)
     for output in ("json", "text"):
         assert await show_status(client, "shop", WHAT, watch=True, give_up=0, output=output) is False
-    assert capsys.readouterr().out.endswith("\nCloneSet shop/web: CloneSet revision web-2 has timed out progressing\n")
+    assert capsys.readouterr().out.endswith(f"\nCloneSet shop/web: {message}\n")
 
 
 @virtual
@@ -261,12 +253,8 @@ async def test_restart_replaces_pods_under_any_policy() -> None:
 async def test_a_rollout_can_be_paused_and_resumed() -> None:
     server, client = world("nginx:1")
     said = [await set_paused(client, "shop", WHAT, paused=paused) for paused in (True, True, False, False)]
-    assert [line.removeprefix("cloneset.apps.kruise.io/web ") for line in said] == [
-        "paused",
-        "is already paused",
-        "resumed",
-        "is not paused",
-    ]
+    states = ["paused", "is already paused", "resumed", "is not paused"]
+    assert said == [f"cloneset.apps.kruise.io/web {state}" for state in states]
     assert server.objects[SET]["spec"]["updateStrategy"]["rollingUpdate"]["paused"] is False
     _, client = world("nginx:1", updateStrategy={"type": "OnDelete"})
     with pytest.raises(CommandError, match="OnDelete has no rollout to pause or resume"):

@@ -15,20 +15,11 @@ from typer.testing import CliRunner, Result
 from app.cli.main import app
 from app.kube.errors import RequestInfo, Status, sentence, status_error
 from tests.cli.answers import Answers
+from tests.kit.objects import kubeconfig
 
 WRITING = (
-    "rollout undo",
-    "rollout restart",
-    "rollout pause",
-    "rollout resume",
-    "set image",
-    "scale-in",
-    "protect",
-    "unprotect",
-    "migrate",
-    "pull",
-    "restart",
-    "debug",
+    *("rollout undo", "rollout restart", "rollout pause", "rollout resume", "set image", "scale-in"),
+    *("protect", "unprotect", "migrate", "pull", "restart", "debug"),
 )
 
 
@@ -36,21 +27,11 @@ def typed(*words: str) -> Result:
     return CliRunner().invoke(app, [part for word in words for part in word.split(" ")])
 
 
-#: A cluster that does not answer.
-KUBECONFIG = {
-    "apiVersion": "v1",
-    "kind": "Config",
-    "current-context": "none",
-    "clusters": [{"name": "none", "cluster": {"server": "http://127.0.0.1:9"}}],
-    "users": [{"name": "none", "user": {}}],
-    "contexts": [{"name": "none", "context": {"cluster": "none", "user": "none"}}],
-}
-
-
 @pytest.fixture
 def unreachable(tmp_path: Path) -> str:
+    """The kubeconfig of a cluster that does not answer."""
     config = tmp_path / "config"
-    config.write_text(yaml.safe_dump(KUBECONFIG), "utf-8")
+    config.write_text(yaml.safe_dump(kubeconfig("http://127.0.0.1:9")), "utf-8")
     return str(config)
 
 

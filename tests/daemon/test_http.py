@@ -26,6 +26,7 @@ from app.kube.errors import ConfigError
 from app.kube.http1 import Connection, PlainTransport
 from app.kube.logs import own_flags
 from app.kube.wire import Request
+from tests.kit import objects
 from tests.kit.runtime import SimulatedRuntime, served
 from tests.kit.transports import answering
 from tests.kube.fakes import until
@@ -329,11 +330,8 @@ def test_addresses_and_gates_are_parsed() -> None:
 
 
 def kubeconfig(folder: Path, server: str) -> str:
-    cluster = {"name": "c", "cluster": {"server": server}}
-    context, user = {"name": "c", "context": {"cluster": "c", "user": "u"}}, {"name": "u", "user": {"token": "t"}}
     file = folder / server.rpartition("/")[2]
-    config = {"clusters": [cluster], "contexts": [context], "users": [user], "current-context": "c"}
-    file.write_text(json.dumps(config))
+    file.write_text(json.dumps(objects.kubeconfig(server, token="t")))
     return str(file)
 
 

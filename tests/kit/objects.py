@@ -71,6 +71,18 @@ def pod(name: str = "web-0", **given: Any) -> Pod:
     return decode_pod(orjson.dumps(pod_json(name, **given)))
 
 
+def kubeconfig(server: str, **user: Any) -> Json:
+    """The content of a kubeconfig with one context."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": server}}],
+        "users": [{"name": "u", "user": user}],
+    }
+
+
 def workload_spec(replicas: int = 1, **labels: str) -> Json:
     """The spec of a workload whose Pods have one container and these labels, by default ``app=web``."""
     labels = labels or {"app": "web"}

@@ -24,6 +24,7 @@ from app.manager.run import bind_all, main, single_process
 from app.manager.serving import bind
 from app.manager.settings import read_settings
 from app.sandbox.run import Options, sandbox, with_manager
+from tests.kit import objects
 
 CLONESETS = CLONE_SET.resource()
 ROOT = Path(__file__).parent.parent.parent
@@ -103,16 +104,8 @@ def test_invalid_overrides_are_reported_in_one_line(tmp_path: Path, refused: Cal
 
 def kubeconfig(folder: Path, port: int) -> Path:
     """A kubeconfig for a loopback address without an API server."""
-    document = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "c",
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-        "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
-        "users": [{"name": "u", "user": {"token": "t"}}],
-    }
     path = folder / "kubeconfig"
-    path.write_text(yaml.safe_dump(document), "utf-8")
+    path.write_text(yaml.safe_dump(objects.kubeconfig(f"http://127.0.0.1:{port}", token="t")), "utf-8")
     return path
 
 
