@@ -15,6 +15,7 @@ from app.kube.client import Client
 from app.kube.errors import CommandError, InterruptedCommandError, WrongCommandError
 from app.kube.wire import Request, Response
 from tests.cli.test_rollout import Server
+from tests.kit.objects import workload_spec
 from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import virtual
 
@@ -31,9 +32,7 @@ class Moving(Server):
         self.available = available
         self.least = replicas
         self.most = replicas
-        template = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "main", "image": "a"}]}}
-        spec = {"replicas": replicas, "selector": {"matchLabels": {"app": "web"}}, "template": template}
-        self.put(DEPLOYMENT, {"metadata": {"name": "web", "generation": 1}, "spec": spec})
+        self.put(DEPLOYMENT, {"metadata": {"name": "web", "generation": 1}, "spec": workload_spec(replicas)})
 
     def _answer(self, request: Request) -> Response:
         answer = super()._answer(request)

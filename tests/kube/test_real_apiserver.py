@@ -36,6 +36,7 @@ from app.kube.resources import (
 from app.kube.store import Store
 from app.kube.transport import AiohttpTransport
 from app.kube.wire import Request
+from tests.kit.objects import defined
 from tests.kube.fakes import running, until
 from tests.kube.test_reflector import Counting
 
@@ -218,23 +219,7 @@ THINGS = Resource("kube.example.com", "v1", "things", "Thing")
 @pytest.fixture
 async def things(cluster):
     """Create a kind after the cluster: the server has no earlier watch events for it."""
-    definition = {
-        "metadata": {"name": "things.kube.example.com"},
-        "spec": {
-            "group": THINGS.group,
-            "scope": "Namespaced",
-            "names": {"plural": THINGS.plural, "singular": "thing", "kind": THINGS.kind, "listKind": "ThingList"},
-            "versions": [
-                {
-                    "name": "v1",
-                    "served": True,
-                    "storage": True,
-                    "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
-                }
-            ],
-        },
-    }
-    await cluster.client.create(CUSTOMRESOURCEDEFINITIONS, definition)
+    await cluster.client.create(CUSTOMRESOURCEDEFINITIONS, defined(THINGS))
     await until_ready(lambda: cluster.client.create(THINGS, thing("first"), cluster.namespace))
     yield THINGS
     await cluster.client.delete(CUSTOMRESOURCEDEFINITIONS, "things.kube.example.com")

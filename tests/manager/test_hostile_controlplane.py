@@ -12,6 +12,7 @@ import orjson
 import pytest
 
 from tests.cluster.controlplane import ControlPlane
+from tests.kit.objects import workload_spec
 from tests.kube.hostile import chain
 from tests.scenarios.world import eventually, manager
 
@@ -32,7 +33,6 @@ SET: dict[str, Any] = {
         "containers": [{"name": "shipper", "image": "shipper:1"}],
     },
 }
-CONTAINERS = [{"name": "main", "image": "nginx:1"}]
 
 
 def send(api: ControlPlane, method: str, path: str, body: bytes, kind: str = "application/json") -> tuple[int, bytes]:
@@ -93,7 +93,8 @@ def restarts(addresses: dict[str, str]) -> float:
 
 
 def create_pod(api: ControlPlane, name: str) -> dict[str, Any]:
-    body = {"metadata": {"name": name, "labels": {"app": "web"}}, "spec": {"containers": CONTAINERS}}
+    spec = {"containers": [{"name": "main", "image": "nginx:1"}]}
+    body = {"metadata": {"name": name, "labels": {"app": "web"}}, "spec": spec}
     status, answer = api.request("POST", PODS, body)
     assert status == 201, answer
     return dict(answer)
@@ -131,14 +132,9 @@ def test_one_deep_object_does_not_break_a_list_in_the_other_version(
     api: ControlPlane, addresses: dict[str, str]
 ) -> None:
     path = f"/apis/apps.kruise.io/v1beta1/namespaces/{NAMESPACE}/clonesets"
-    labels = {"app": "clone"}
-    template = {"metadata": {"labels": labels}, "spec": {"containers": CONTAINERS}}
     for name in ("a", "deep", "z"):
-        spec = {"replicas": 1, "selector": {"matchLabels": labels | {"set": name}}, "template": template}
-        spec["template"] = {**template, "metadata": {"labels": labels | {"set": name}}}
-        body = {
-            "apiVersion": "apps.kruise.io/v1beta1", "kind": "CloneSet", "metadata": {"name": name}, "spec": spec,
-        }  # fmt: skip
+        spec = workload_spec(app="clone", set=name)
+        body = {"apiVersion": "apps.kruise.io/v1beta1", "kind": "CloneSet", "metadata": {"name": name}, "spec": spec}
         status, answer = api.request("POST", path, body)
         assert status == 201, answer
     patch_managed_fields(api, f"{path}/deep", "apps.kruise.io/v1beta1")

@@ -177,11 +177,7 @@ async def test_a_single_process_reconciles_again_after_another_held_its_lease(tm
 
 
 def cloneset(name: str) -> dict[str, Any]:
-    template = {
-        "metadata": {"labels": {"app": name}},
-        "spec": {"containers": [{"name": "main", "image": "nginx:1.25"}]},
-    }
-    spec = {"replicas": 1, "selector": {"matchLabels": {"app": name}}, "template": template}
+    spec = objects.workload_spec(app=name)
     return {"apiVersion": CLONESETS.api_version, "kind": "CloneSet", "metadata": {"name": name}, "spec": spec}
 
 

@@ -10,6 +10,7 @@ from app.features.cloneset.plan.settings import Gates
 from app.kube.resources import CUSTOMRESOURCEDEFINITIONS
 from app.workloads.image_pulls import IMAGE_PULL_JOBS
 from tests.features.cloneset.world import NAMESPACE, SmallCluster, in_cluster, rolling, template
+from tests.kit.objects import defined
 from tests.kube.fakes import json_response, status_body
 
 GATES = Gates(pre_download=True)
@@ -27,17 +28,8 @@ async def ready(
     cluster: SmallCluster, replicas: int = 4, *, served: bool = True, containers: Any = None, **strategy: Any
 ) -> None:
     """Serve ImagePullJobs, and create a CloneSet whose Pods are ready."""
-    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
-    version = {"name": "v1beta1", "served": True, "storage": True, "schema": schema}
-    names = {"plural": "imagepulljobs", "singular": "imagepulljob", "kind": "ImagePullJob", "listKind": "ImagePullJobs"}
-    crd = {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": "imagepulljobs.apps.kruise.io"},
-        "spec": {"group": "apps.kruise.io", "scope": "Namespaced", "names": names, "versions": [version]},
-    }
     if served:
-        await cluster.user.create(CUSTOMRESOURCEDEFINITIONS, crd)
+        await cluster.user.create(CUSTOMRESOURCEDEFINITIONS, defined(IMAGE_PULL_JOBS))
     pods = template(**({"containers": containers} if containers else {}))
     await cluster.apply(replicas=replicas, template=pods, updateStrategy=rolling(**strategy))
     await cluster.settled(readyReplicas=replicas)

@@ -37,6 +37,16 @@ def state(name: str = "web", *, target: Json = TARGET, status: Json | None = Non
     return body
 
 
+def annotated(short: dict[str, Any]) -> dict[str, Any]:
+    keys = {
+        "switch": names.AUTO_GENERATE_PERSISTENT_POD_STATE,
+        "required": names.REQUIRED_PERSISTENT_TOPOLOGY,
+        "preferred": names.PREFERRED_PERSISTENT_TOPOLOGY,
+        "remembered": names.PERSISTENT_POD_ANNOTATIONS,
+    }
+    return {keys[key]: value for key, value in short.items()}
+
+
 def read(body: Json) -> PersistentPodState:
     return PersistentPodState.model_validate(body)
 

@@ -6,21 +6,15 @@ from typing import Any
 
 import pytest
 
-from app.api import names
 from app.features.persistentpodstate.plan import Step, Workload, generation
 from app.features.persistentpodstate.types import PersistentPodState
 from app.pods.ordinals import Slots
-from tests.features.persistentpodstate.states import HOST, TARGET, ZONE, Json, read, state
-
-SWITCH = names.AUTO_GENERATE_PERSISTENT_POD_STATE
-REQUIRED = names.REQUIRED_PERSISTENT_TOPOLOGY
-PREFERRED = names.PREFERRED_PERSISTENT_TOPOLOGY
-REMEMBERED = names.PERSISTENT_POD_ANNOTATIONS
+from tests.features.persistentpodstate.states import HOST, TARGET, ZONE, Json, annotated, read, state
+from tests.kit.objects import reference
 
 
 def workload(*, uid: str = "uid-web", leaving: bool = False, **annotations: str) -> Workload:
-    keys = {"switch": SWITCH, "required": REQUIRED, "preferred": PREFERRED, "remembered": REMEMBERED}
-    given = {keys[key]: value for key, value in annotations.items()}
+    given = annotated(annotations)
     return Workload("apps.kruise.io/v1beta1", "StatefulSet", "ns", "web", uid, leaving, given, Slots.of(1, 0, ()))
 
 
@@ -46,15 +40,7 @@ def test_annotations_create_an_object_for_the_workload() -> None:
         "metadata": {
             "name": "web",
             "namespace": "ns",
-            "ownerReferences": [
-                {
-                    "apiVersion": "apps.kruise.io/v1beta1",
-                    "kind": "StatefulSet",
-                    "name": "web",
-                    "uid": "uid-web",
-                    "controller": True,
-                }
-            ],
+            "ownerReferences": [reference("apps.kruise.io/v1beta1", "StatefulSet", "web")],
         },
         "spec": {
             "targetRef": {"apiVersion": "apps.kruise.io/v1beta1", "kind": "StatefulSet", "name": "web"},

@@ -12,10 +12,10 @@ from app.features.statefulset.kind import STATEFUL_SET
 from app.kube.client import Client
 from app.kube.resources import CONFIGMAPS, CUSTOMRESOURCEDEFINITIONS, EVENTS, NODES, PODS, STATEFULSETS, Resource
 from app.sandbox.apiserver.server import ApiServer
-from tests.features.persistentpodstate.states import HOST, OWN, ZONE, Json, state
+from tests.features.persistentpodstate.states import HOST, OWN, ZONE, Json, annotated, state
 from tests.kit import cluster
 from tests.kit.cluster import scenarios, served
-from tests.kit.objects import owner_of
+from tests.kit.objects import defined, owner_of
 
 STATES = PERSISTENT_POD_STATE.resource()
 ADVANCED = STATEFUL_SET.resource()
@@ -81,20 +81,7 @@ class World(cluster.World):
 
     async def games(self) -> None:
         """A kind that an operator may list."""
-        schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-        version = {"name": GAMES.version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
-        body = {
-            "apiVersion": "apiextensions.k8s.io/v1",
-            "kind": "CustomResourceDefinition",
-            "metadata": {"name": f"{GAMES.plural}.{GAMES.group}"},
-            "spec": {
-                "group": GAMES.group,
-                "scope": "Namespaced",
-                "names": {"plural": GAMES.plural, "kind": GAMES.kind, "singular": "gameserverset"},
-                "versions": [version],
-            },
-        }
-        await self.client.create(CUSTOMRESOURCEDEFINITIONS, body)
+        await self.client.create(CUSTOMRESOURCEDEFINITIONS, defined(GAMES))
         await served(self.client, GAMES)
 
     async def state(self, name: str = "web") -> Json | None:
@@ -116,16 +103,6 @@ class World(cluster.World):
     async def told(self) -> list[tuple[str, str]]:
         found = (await self.client.list(EVENTS)).items
         return sorted((one["reason"], one["involvedObject"]["kind"]) for one in found)
-
-
-def annotated(short: dict[str, Any]) -> dict[str, Any]:
-    keys = {
-        "switch": names.AUTO_GENERATE_PERSISTENT_POD_STATE,
-        "required": names.REQUIRED_PERSISTENT_TOPOLOGY,
-        "preferred": names.PREFERRED_PERSISTENT_TOPOLOGY,
-        "remembered": names.PERSISTENT_POD_ANNOTATIONS,
-    }
-    return {keys[key]: value for key, value in short.items()}
 
 
 async def _nodes(there: World) -> None:
