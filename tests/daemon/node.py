@@ -263,3 +263,14 @@ on_node = scenarios(node_with_agent, arguments=2)
 def tag(name: str, version: int = 0, **more: Any) -> dict[str, Any]:
     policy = {"timeoutSeconds": 100, "backoffLimit": 1, "ttlSecondsAfterFinished": 300, **more.pop("policy", {})}
     return {"tag": name, "version": version, "createdAt": "2030-01-01T00:00:00Z", "pullPolicy": policy, **more}
+
+
+def pod_probe(pod: dict[str, Any], *probes: dict[str, Any], ip: str = "") -> dict[str, Any]:
+    """Probes of a Pod, each of the container that it names, or else of ``main``."""
+    metadata = pod["metadata"]
+    identity = {key: metadata[key] for key in ("name", "namespace", "uid")}
+    asked = [
+        {"containerName": one.pop("container", "main"), "name": f"ppm#{number}", "probe": {"periodSeconds": 5, **one}}
+        for number, one in enumerate(probes)
+    ]
+    return {**identity, "IP": ip, "probes": asked}

@@ -19,7 +19,7 @@ from app.kube.errors import RequestInfo, TransportError
 from app.kube.reflector import StorageRestored
 from app.kube.resources import PODS
 from app.kube.wire import Request
-from tests.daemon.node import NAMESPACE, NODE, Listening, Node, node_with_agent, on_bare_node, on_node, tag
+from tests.daemon.node import NAMESPACE, NODE, Listening, Node, node_with_agent, on_bare_node, on_node, pod_probe, tag
 from tests.kit.runtime import SimulatedRuntime
 from tests.kube.fakes import running, virtual
 
@@ -103,11 +103,7 @@ async def test_a_pod_is_probed_at_its_current_address() -> None:
     network = Listening()
     async with node_with_agent(network=network) as (one, _):
         pod = await one.pod({"name": "main"})
-        probe = {"name": "ppm#a", "containerName": "main", "probe": {"tcpSocket": {"port": 80}, "periodSeconds": 5}}
-        metadata = pod["metadata"]
-        await one.probes(
-            {"name": "web-0", "namespace": NAMESPACE, "uid": metadata["uid"], "IP": "10.0.0.9", "probes": [probe]}
-        )
+        await one.probes(pod_probe(pod, {"tcpSocket": {"port": 80}}, ip="10.0.0.9"))
         await one.clock.sleep(20)
         await one.client.patch(PODS, "web-0", {"status": {"podIP": "127.0.0.7"}}, NAMESPACE, subresource="status")
         await one.clock.sleep(20)
@@ -155,18 +151,9 @@ async def test_many_hostile_objects_do_not_block_the_agent(one: Node, agent: Age
             "spec": {"podName": "web-0", "containers": [{"name": "app"}] * number},
         }
         await one.client.create(RECREATE_REQUESTS, body, NAMESPACE)
-    await one.probes(
-        {
-            "name": "web-0",
-            "namespace": NAMESPACE,
-            "uid": pod["metadata"]["uid"],
-            "IP": "",
-            "probes": [
-                {"name": "none", "containerName": "app", "probe": {}},
-                {"name": "", "containerName": "", "probe": {}},
-            ],
-        }
-    )
+    names = {"none": "app", "": ""}
+    probes = [{"name": name, "containerName": container, "probe": {}} for name, container in names.items()]
+    await one.probes({**pod_probe(pod), "probes": probes})
     await one.clock.sleep(5)
     await one.request(pod, "app")
     await one.node_image(UPPER={"tags": [tag(""), tag("a b")]}, nginx={"tags": [tag("1")]})

@@ -14,7 +14,7 @@ from app.daemon import image_plan as images
 from app.daemon.cri.client import error_of
 from app.daemon.cri.types import Container, CriError
 from app.kube.resources import PODS
-from tests.daemon.node import NAMESPACE, Agent, Node, on_node
+from tests.daemon.node import NAMESPACE, Agent, Node, on_node, pod_probe
 from tests.kit.runtime import SimulatedRuntime, connected
 
 
@@ -41,11 +41,7 @@ async def two_pods(one: Node) -> dict[str, Any]:
 async def test_no_container_of_another_pod_is_probed_or_reported(one: Node, agent: Agent) -> None:
     pod = await two_pods(one)
     own = one.newest(pod["metadata"]["uid"], "app")
-    metadata = pod["metadata"]
-    probe = {"name": "ppm#a", "containerName": "app", "probe": {"exec": {"command": ["true"]}, "periodSeconds": 5}}
-    await one.probes(
-        {"name": "web-0", "namespace": NAMESPACE, "uid": metadata["uid"], "IP": "10.0.0.9", "probes": [probe]}
-    )
+    await one.probes(pod_probe(pod, {"container": "app", "exec": {"command": ["true"]}}, ip="10.0.0.9"))
     ours = {"annotations": {"kruise.io/sidecarset-hash": "{}"}}
     await one.client.patch(PODS, "web-0", {"metadata": ours}, NAMESPACE)
 

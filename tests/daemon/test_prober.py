@@ -19,7 +19,7 @@ from app.daemon.probe_plan import Key, ProbeProgress, Result, Wanted
 from app.daemon.prober import AT_ONCE, PER_SECOND
 from app.daemon.probes_and_hooks import MAX_MESSAGE, Outcome, ProbeError, text_of
 from app.kube.resources import EVENTS, NAMESPACES, PODS
-from tests.daemon.node import NAMESPACE, NODE, Agent, Listening, Node, node_with_agent, on_bare_node, on_node
+from tests.daemon.node import NAMESPACE, NODE, Agent, Listening, Node, node_with_agent, on_bare_node, on_node, pod_probe
 from tests.kube.fakes import running, virtual
 
 WALL = 1_900_000_000.0
@@ -167,24 +167,6 @@ def test_a_result_is_not_assigned_to_another_pod_of_the_name() -> None:
 
 
 # --- On a node
-
-
-def pod_probe(pod: dict[str, Any], *probes: dict[str, Any], ip: str = "") -> dict[str, Any]:
-    metadata = pod["metadata"]
-    return {
-        "name": metadata["name"],
-        "namespace": metadata["namespace"],
-        "uid": metadata["uid"],
-        "IP": ip,
-        "probes": [
-            {
-                "name": f"ppm#{number}",
-                "containerName": probe.pop("container", "main"),
-                "probe": {"periodSeconds": 5, **probe},
-            }
-            for number, probe in enumerate(probes)
-        ],
-    }
 
 
 def command(*words: str, **more: Any) -> dict[str, Any]:
