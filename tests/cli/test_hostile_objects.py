@@ -19,6 +19,7 @@ from app.framework.commands import LONGEST_CELL, table
 from app.kube.text import printable
 from tests.cli.answers import Answers
 from tests.cli.test_every_command import OBJECTS, READING, STORED, Command, by_name, one_sentence, typed
+from tests.kit.objects import owner_of
 
 #: A new line, a window title, an erased screen, a one-byte color code, and right-to-left text.
 HOSTILE: Final = "x\nFORGED line\x1b]0;mine\x07\x1b[2J\x9b31m\u202eevil\u2028y"
@@ -59,15 +60,7 @@ def _pod(owner: dict[str, Any], number: int) -> dict[str, Any]:
                 "apps.kruise.io/matched-workloadspread": HOSTILE,
                 "kruise.io/sidecarset-hash": HOSTILE,
             },
-            "ownerReferences": [
-                {
-                    "apiVersion": owner["apiVersion"],
-                    "kind": owner["kind"],
-                    "name": owner["metadata"]["name"],
-                    "uid": "u",
-                    "controller": True,
-                }
-            ],
+            "ownerReferences": [owner_of(owner)],
         },
         "spec": {"containers": [{"name": "main", "image": HOSTILE}], "nodeName": HOSTILE},
         "status": {"phase": "Pending", "reason": HOSTILE, "conditions": conditions, "containerStatuses": [container]},

@@ -21,6 +21,7 @@ from app.manager.process import Caches, Process
 from app.manager.settings import read_settings
 from app.manager.shared_state import Replica
 from app.pods.predicates import BY_CONTROLLER, Owner, ownerless
+from tests.kit.objects import reference
 from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import MemoryServer, virtual
 
@@ -30,15 +31,7 @@ OWNED = {
     "uid": "1",
     "labels": {"kruise.io/sidecarset-name": "mesh"},
     "annotations": {"kruise.io/sidecarset-injected-list": "logs,mesh"},
-    "ownerReferences": [
-        {
-            "apiVersion": "apps.kruise.io/v1beta1",
-            "kind": "CloneSet",
-            "name": "web",
-            "uid": "web-uid",
-            "controller": True,
-        }
-    ],
+    "ownerReferences": [reference("apps.kruise.io/v1beta1", "CloneSet", "web", "web-uid")],
 }
 
 WEB = Owner("apps.kruise.io/v1alpha1", "CloneSet", "web", "shop", "web-uid")
