@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from app.cli.terminal import Context, DryRun, Kubeconfig, Namespace, failed, with_cluster, words, write
+from app.cli.terminal import Context, DryRun, Kubeconfig, Namespace, failed, words, write_answer
 from app.kube.errors import CommandError
 
 if TYPE_CHECKING:
@@ -65,8 +65,7 @@ def _command(what: list[str], namespace: str, value: str, kubeconfig: str, conte
     async def work(client: Client, where: str) -> str:
         return await set_protection(client, protected, name, where if protected.namespaced else "", value)
 
-    said = with_cluster(kubeconfig, context, namespace, work, dry_run=dry_run)
-    write(f"{said} (dry run)" if dry_run else said)
+    write_answer(kubeconfig, context, namespace, work, dry_run=dry_run)
 
 
 def wanted_kind(table: tuple[ProtectedKind, ...], kind: str, name: str, value: str) -> ProtectedKind:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -22,6 +23,7 @@ from app.cli.terminal import (
     with_cluster,
     words,
     write,
+    write_answer,
     written,
 )
 from app.cli.workload_changes import images_set, restarted, scaled_in, set_paused
@@ -151,15 +153,13 @@ def status(
     of_one = len([part for word in asked for part in word.split("/")]) > 1
     if of_one and all_namespaces:
         raise failed(f"{' '.join(asked)}: --all-namespaces cannot be used with a name; specify a namespace with -n", 2)
-
-    async def one(client: Client, where: str) -> bool:
-        return await show_status(client, where, asked, watch=watch, give_up=timeout, output=output)
+    if of_one:
+        shown = partial(show_status, what=asked, watch=watch, give_up=timeout, output=output)
+        raise typer.Exit(0 if with_cluster(kubeconfig, context, namespace, shown) else 1)
 
     async def every(client: Client, where: str) -> Listing:
         return await show_all(client, "" if all_namespaces else where, asked, output=output)
 
-    if of_one:
-        raise typer.Exit(0 if with_cluster(kubeconfig, context, namespace, one) else 1)
     listing = with_cluster(kubeconfig, context, namespace, every)
     write(listing.text)
     if listing.left_out:
@@ -178,11 +178,7 @@ def history(
     context: Context = "",
 ) -> None:
     """List the recorded revisions, or show one."""
-
-    async def work(client: Client, where: str) -> str:
-        return await history_text(client, where, what, revision, output)
-
-    write(with_cluster(kubeconfig, context, namespace, work))
+    write_answer(kubeconfig, context, namespace, partial(history_text, what=what, number=revision, output=output))
 
 
 @rollout.command()
@@ -198,11 +194,7 @@ def undo(
     context: Context = "",
 ) -> None:
     """Roll back to the template of an earlier revision."""
-
-    async def work(client: Client, where: str) -> str:
-        return await undone(client, where, what, to_revision, dry_run=dry_run)
-
-    write(with_cluster(kubeconfig, context, namespace, work))
+    write_answer(kubeconfig, context, namespace, partial(undone, what=what, number=to_revision, dry_run=dry_run))
 
 
 @rollout.command()
@@ -210,11 +202,7 @@ def restart(
     what: What, namespace: Namespace = "", dry_run: DryRun = False, kubeconfig: Kubeconfig = "", context: Context = ""
 ) -> None:
     """Replace all Pods step by step."""
-
-    async def work(client: Client, where: str) -> str:
-        return await restarted(client, where, what)
-
-    write(_noted(with_cluster(kubeconfig, context, namespace, work, dry_run=dry_run), dry_run=dry_run))
+    write_answer(kubeconfig, context, namespace, partial(restarted, what=what), dry_run=dry_run)
 
 
 @rollout.command()
@@ -222,7 +210,7 @@ def pause(
     what: What, namespace: Namespace = "", dry_run: DryRun = False, kubeconfig: Kubeconfig = "", context: Context = ""
 ) -> None:
     """Pause the rollout: no more Pods are updated."""
-    _pause(what, namespace, kubeconfig, context, paused=True, dry_run=dry_run)
+    write_answer(kubeconfig, context, namespace, partial(set_paused, what=what, paused=True), dry_run=dry_run)
 
 
 @rollout.command()
@@ -230,14 +218,7 @@ def resume(
     what: What, namespace: Namespace = "", dry_run: DryRun = False, kubeconfig: Kubeconfig = "", context: Context = ""
 ) -> None:
     """Resume a paused rollout."""
-    _pause(what, namespace, kubeconfig, context, paused=False, dry_run=dry_run)
-
-
-def _pause(what: list[str], namespace: str, kubeconfig: str, context: str, *, paused: bool, dry_run: bool) -> None:
-    async def work(client: Client, where: str) -> str:
-        return await set_paused(client, where, what, paused=paused)
-
-    write(_noted(with_cluster(kubeconfig, context, namespace, work, dry_run=dry_run), dry_run=dry_run))
+    write_answer(kubeconfig, context, namespace, partial(set_paused, what=what, paused=False), dry_run=dry_run)
 
 
 @setting.command()
@@ -255,11 +236,7 @@ def image(
 
     The object is a workload with a Pod template, or a SidecarSet.
     """
-
-    async def work(client: Client, where: str) -> str:
-        return await images_set(client, where, what, dry_run=dry_run)
-
-    write(with_cluster(kubeconfig, context, namespace, work))
+    write_answer(kubeconfig, context, namespace, partial(images_set, words=what, dry_run=dry_run))
 
 
 def scale_in(
@@ -274,12 +251,4 @@ def scale_in(
 
     The number of replicas is reduced accordingly.
     """
-
-    async def work(client: Client, where: str) -> str:
-        return await scaled_in(client, where, what, pods, dry_run=dry_run)
-
-    write(with_cluster(kubeconfig, context, namespace, work))
-
-
-def _noted(text: str, *, dry_run: bool) -> str:
-    return f"{text} (dry run)" if dry_run else text
+    write_answer(kubeconfig, context, namespace, partial(scaled_in, what=what, pods=pods, dry_run=dry_run))

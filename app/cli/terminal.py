@@ -243,6 +243,19 @@ def with_cluster(
         raise failed(sentence(error)) from None
 
 
+def write_answer(
+    kubeconfig: str,
+    context: str,
+    namespace: str,
+    work: Callable[[Client, str], Awaitable[str]],
+    *,
+    dry_run: bool = False,
+) -> None:
+    """Print what ``work`` returns. See ``with_cluster``."""
+    text = with_cluster(kubeconfig, context, namespace, work, dry_run=dry_run)
+    write(f"{text} (dry run)" if dry_run else text)
+
+
 def failed(message: str, code: int = 1) -> typer.Exit:
     """Print the message and return the exception to raise. Exit code 1: failed; 2: invalid usage."""
     complain(message)
