@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
@@ -15,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping, Sequence
 
     from app.framework.commands import Commands, Report
+    from app.framework.options import Enabled
     from app.kube.client import Client
 
 T = TypeVar("T")
@@ -43,7 +43,7 @@ def plan(
     The plan for the manifest in FILE or the stored object lists the Pods in order, whether each is updated in place,
     and why. Changes nothing.
     """
-    gates = _gates(feature_gates)
+    enabled = _gates(feature_gates)
     if [bool(what), bool(file), bool(origin)].count(True) != 1:
         expected = "-f FILE for a manifest, KIND NAME for a stored object, or --from KIND/NAME"
         raise failed(f"plan: expected one of {expected}", 2)
@@ -54,10 +54,10 @@ def plan(
 
     async def work(client: Client, where: str) -> Report:
         if origin:
-            return await moved(client, where, origin, gates)
+            return await moved(client, where, origin, enabled)
         if what:
-            return await coming(client, where, what, gates)
-        return await planned(client, given or where, manifest, gates)
+            return await coming(client, where, what, enabled)
+        return await planned(client, given or where, manifest, enabled)
 
     _print(with_cluster(kubeconfig, context, namespace, work), output)
 
@@ -77,7 +77,8 @@ def explain(
     """
     from app.cli.kinds import kind_of, parts_of
 
-    gates = _gates(feature_gates) if feature_gates else _DefaultGates()
+    # Gates require importing every kind, so the defaults are loaded on first use.
+    enabled = _gates(feature_gates) if feature_gates else (lambda gate: _gates("")(gate))
     try:
         word, name = parts_of(what)
         commands = None if word in (*_PODS, *_NODES) else kind_of(word)
@@ -88,41 +89,23 @@ def explain(
 
     async def work(client: Client, where: str) -> Report:
         if commands is not None:
-            return await whole(client, commands, where, name, gates)
+            return await whole(client, commands, where, name, enabled)
         if word in _NODES:
-            return await of_node(client, name, gates)
-        return await of_pod(client, where, name, gates)
+            return await of_node(client, name, enabled)
+        return await of_pod(client, where, name, enabled)
 
     _print(with_cluster(kubeconfig, context, namespace, work), output)
-
-
-class HasGates(Protocol):
-    """Provides feature gates."""
-
-    def enabled(self, name: str) -> bool:
-        """Return whether a gate is enabled."""
-
-
-class _DefaultGates:
-    """Default feature gates. They require importing every kind, so they are loaded on first use."""
-
-    @cached_property
-    def _found(self) -> HasGates:
-        return _gates("")
-
-    def enabled(self, name: str) -> bool:
-        return self._found.enabled(name)
 
 
 def _print(found: Report, output: Any) -> None:
     write(found.text() if output == "text" else written(found.data(), output))
 
 
-def _gates(text: str) -> HasGates:
+def _gates(text: str) -> Enabled:
     from app.manager.gates import FeatureGateError, parse_gates
 
     try:
-        return parse_gates(text)
+        return parse_gates(text).enabled
     except FeatureGateError as error:
         raise failed(str(error), 2) from None
 
@@ -165,7 +148,7 @@ def _unusable(manifest: Mapping[str, Any]) -> str:
     return "" if isinstance(manifest.get("spec"), dict) else f"{kind} {name} has no spec"
 
 
-async def coming(client: Client, namespace: str, what: Sequence[str], features: HasGates) -> Report:
+async def coming(client: Client, namespace: str, what: Sequence[str], enabled: Enabled) -> Report:
     """Return the plan of a stored object. Raises CommandError."""
     from app.cli.kinds import read, wanted
     from app.framework.commands import report
@@ -173,10 +156,10 @@ async def coming(client: Client, namespace: str, what: Sequence[str], features: 
     commands, name = wanted(what)
     if commands.plan is None:
         raise CommandError(f"{commands.kind.kind} {name}: objects of this kind have no plan")
-    return report(await commands.plan(client, await read(client, commands, namespace, name), features.enabled))
+    return report(await commands.plan(client, await read(client, commands, namespace, name), enabled))
 
 
-async def moved(client: Client, namespace: str, origin: str, features: HasGates) -> Report:
+async def moved(client: Client, namespace: str, origin: str, enabled: Enabled) -> Report:
     """Return the plan of migrating a built-in workload to the Kruise kind. Raises CommandError."""
     from app.cli.kinds import known, parts_of
     from app.kube.errors import WrongCommandError
@@ -188,10 +171,10 @@ async def moved(client: Client, namespace: str, origin: str, features: HasGates)
     if move is None or not name:
         expected = " or ".join(f"{one}/NAME" for one in ours)
         raise WrongCommandError(f"--from {origin}: expected {expected}, a built-in workload")
-    return await move(client, namespace, name, features.enabled)
+    return await move(client, namespace, name, enabled)
 
 
-async def planned(client: Client, namespace: str, manifest: dict[str, Any], features: HasGates) -> Report:
+async def planned(client: Client, namespace: str, manifest: dict[str, Any], enabled: Enabled) -> Report:
     """Return the plan of a manifest. Raises CommandError, or KubeError if the API server rejects it."""
     from app.cli.kinds import commands_for
     from app.framework.commands import report
@@ -204,7 +187,7 @@ async def planned(client: Client, namespace: str, manifest: dict[str, Any], feat
         stored = await _as_it_would_be(client, commands, namespace, manifest)
     except Forbidden as error:
         raise CommandError(f"{sentence(error)} (a dry run stores nothing, but requires write permission)") from None
-    return report(await commands.plan(client, stored, features.enabled))
+    return report(await commands.plan(client, stored, enabled))
 
 
 async def _as_it_would_be(
@@ -237,7 +220,7 @@ async def _as_it_would_be(
     return answer if version == kind.hub.name else convert(answer, kind.resource().api_version)
 
 
-async def of_pod(client: Client, namespace: str, name: str, features: HasGates) -> Report:
+async def of_pod(client: Client, namespace: str, name: str, enabled: Enabled) -> Report:
     """Return the explanation of one Pod. Raises CommandError."""
     from app.cli.kinds import commands_for, known, read
     from app.framework.commands import Report
@@ -256,7 +239,7 @@ async def of_pod(client: Client, namespace: str, name: str, features: HasGates) 
         line
         for one in known()
         if one.explain_any is not None
-        for line in await _allowed(one.explain_any(client, pod, features.enabled), one.kind.kind)
+        for line in await _allowed(one.explain_any(client, pod, enabled), one.kind.kind)
     ]
     found = obstacles(pod)
     waits = [f"  {one.what}" for one in found]
@@ -269,7 +252,7 @@ async def of_pod(client: Client, namespace: str, name: str, features: HasGates) 
             raise CommandError(f"Pod {namespace}/{name}: no {kinds} controls it, and nothing is missing")
         return Report(head, notes=[*waits, *beside], todo=list(dict.fromkeys(todo)) or ["nothing"])
     stored = await read(client, commands, namespace, reference.name)
-    lines = await commands.explain(client, pod, stored, features.enabled)
+    lines = await commands.explain(client, pod, stored, enabled)
     todo += _held(commands, stored)
     head = f"{head} of {commands.kind.kind} {reference.name}"
     return Report(head, notes=[*lines, *waits, *beside], todo=list(dict.fromkeys(todo)) or ["nothing"])
@@ -289,14 +272,14 @@ def _held(commands: Commands, stored: Mapping[str, Any]) -> list[str]:
     return []
 
 
-async def of_node(client: Client, name: str, features: HasGates) -> Report:
+async def of_node(client: Client, name: str, enabled: Enabled) -> Report:
     """Return which DaemonSet Pods a node has or is missing and why, and the state of its agent. Raises CommandError."""
     from app.cli.kinds import known
     from app.framework.commands import Report
     from app.kube.errors import NotFound
     from app.kube.objects import decode_node
     from app.kube.resources import NODES
-    from app.manager.features import features as slices
+    from app.manager.features import features
 
     try:
         node = await client.get(NODES, name, "", decode=decode_node)
@@ -306,11 +289,11 @@ async def of_node(client: Client, name: str, features: HasGates) -> Report:
         line
         for one in known()
         if one.explain_node is not None
-        for line in await _allowed(one.explain_node(client, node, features.enabled), one.kind.kind)
+        for line in await _allowed(one.explain_node(client, node, enabled), one.kind.kind)
     ]
     lines = lines or ["the cluster has no Kruise DaemonSets"]
-    for asked in (explain for one in slices() for explain in one.explain_node()):
-        lines += await asked(client, node, features.enabled)
+    for asked in (explain for one in features() for explain in one.explain_node()):
+        lines += await asked(client, node, enabled)
     return Report(f"Node {name}", notes=lines)
 
 
@@ -324,7 +307,7 @@ async def _allowed(asked: Awaitable[Sequence[T]], about: str) -> Sequence[T | st
         return [f"{about}: not checked: {sentence(error)}"]
 
 
-async def whole(client: Client, commands: Commands, namespace: str, name: str, features: HasGates) -> Report:
+async def whole(client: Client, commands: Commands, namespace: str, name: str, enabled: Enabled) -> Report:
     """Return the state of an object's Pods and suggestions. Raises CommandError."""
     from dataclasses import replace
 
@@ -338,7 +321,7 @@ async def whole(client: Client, commands: Commands, namespace: str, name: str, f
     try:
         if commands.explain_object is None:
             return await _standing(client, commands, stored)
-        found = report(await commands.explain_object(client, stored, features.enabled))
+        found = report(await commands.explain_object(client, stored, enabled))
     except Forbidden as error:
         rest = f"the rest was not checked: {sentence(error)}"
         return Report(_head(commands, stored), notes=[rest], todo=_held(commands, stored))

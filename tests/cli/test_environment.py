@@ -188,11 +188,11 @@ async def test_unreadable_details_of_a_pod_are_named_beside_the_rest() -> None:
     server, _ = world("nginx:1", status=DONE)
     server.objects[f"{PODS}/web-0"]["metadata"]["annotations"] = {names.RELATED_PUB: "guard"}
     client = Client(Guarded(("podunavailablebudgets",), server), VirtualClock())
-    said = (await of_pod(client, "shop", "web-0", parse_gates(""))).text()
+    said = (await of_pod(client, "shop", "web-0", parse_gates("").enabled)).text()
     assert "PodUnavailableBudget: not checked: refused: you cannot list it" in said
     assert said.startswith("Pod shop/web-0 of CloneSet web")
     del server.objects[f"{PODS}/web-0"]["metadata"]["ownerReferences"]
-    said = (await of_pod(client, "shop", "web-0", parse_gates(""))).text()
+    said = (await of_pod(client, "shop", "web-0", parse_gates("").enabled)).text()
     assert said.splitlines()[0] == "Pod shop/web-0"
     assert said.splitlines()[-1] == "to do: nothing"
 
@@ -202,7 +202,7 @@ async def test_unreadable_details_of_a_pod_are_named_beside_the_rest() -> None:
 async def test_explain_works_without_the_right_to_read_pods() -> None:
     server, _ = world("nginx:1", status=DONE, updateStrategy=rolling(paused=True))
     client = Client(Guarded((PODS,), server), VirtualClock())
-    assert (await whole(client, wanted(WHAT)[0], "shop", "web", parse_gates(""))).text().splitlines() == [
+    assert (await whole(client, wanted(WHAT)[0], "shop", "web", parse_gates("").enabled)).text().splitlines() == [
         "CloneSet shop/web: 3 of 3 Pods updated, 3 available",
         "the rest was not checked: refused: you cannot list it",
         "to do: pykruise rollout resume cloneset web",

@@ -275,11 +275,13 @@ async def test_plan_shows_the_effect_of_a_manifest_without_storing_it() -> None:
         template=template("nginx:2"),
         updateStrategy=rolling(policy="InPlaceIfPossible", maxUnavailable=2),
     )
-    text = (await planned(client, "shop", manifest, parse_gates(""))).text()
+    text = (await planned(client, "shop", manifest, parse_gates("").enabled)).text()
     rows = [line.split(maxsplit=2) for line in text.splitlines()[2:]]
     assert [(row[0], row[1]) for row in rows] == [("1", "web-0"), ("1", "web-1"), ("2", "web-2")]
     assert {row[2] for row in rows} == {"update in place   image of main becomes nginx:2"}
-    same = (await planned(client, "shop", {**manifest, "spec": stored("nginx:1")["spec"]}, parse_gates(""))).text()
+    same = (
+        await planned(client, "shop", {**manifest, "spec": stored("nginx:1")["spec"]}, parse_gates("").enabled)
+    ).text()
     assert same.splitlines()[1] == "no Pods are affected"
     assert json.dumps(server.objects) == before
 
@@ -298,7 +300,7 @@ async def test_plan_shows_the_effect_of_a_manifest_while_the_controller_writes_t
     busy = Busy()
     busy.objects = server.objects
     manifest = clone_set("web", template=template("nginx:2"), updateStrategy=rolling(policy="InPlaceIfPossible"))
-    text = (await planned(Client(busy, VirtualClock()), "shop", manifest, parse_gates(""))).text()
+    text = (await planned(Client(busy, VirtualClock()), "shop", manifest, parse_gates("").enabled)).text()
     assert "the template changes" in text.splitlines()[0]
 
 
@@ -308,7 +310,7 @@ async def test_an_unchanged_template_is_reported_during_a_rollout() -> None:
     _, client = world("nginx:1", "nginx:2")
     for image, said in (("nginx:2", "the template is unchanged"), ("nginx:3", "the template changes")):
         manifest = clone_set("web", template=template(image), updateStrategy=rolling(policy="InPlaceIfPossible"))
-        assert said in (await planned(client, "shop", manifest, parse_gates(""))).text().splitlines()[0]
+        assert said in (await planned(client, "shop", manifest, parse_gates("").enabled)).text().splitlines()[0]
 
 
 #: Every kind with a plan.
@@ -362,14 +364,14 @@ def test_only_pods_can_be_explained() -> None:
 @pytest.mark.behaviour("CLI-7")
 async def test_explain_describes_one_pod() -> None:
     server, client = world("nginx:1", "nginx:2")
-    text = (await of_pod(client, "shop", "web-1", parse_gates(""))).text()
+    text = (await of_pod(client, "shop", "web-1", parse_gates("").enabled)).text()
     assert text.startswith("Pod shop/web-1 of CloneSet web\nrevision: ")
     assert "next: will be updated in place in step 2 of 3: image of main becomes nginx:2" in text
     with pytest.raises(CommandError, match="Pod shop/api: not found"):
-        (await of_pod(client, "shop", "api", parse_gates(""))).text()
+        (await of_pod(client, "shop", "api", parse_gates("").enabled)).text()
     server.put(f"{PODS}/alone", {"metadata": {"name": "alone", "namespace": "shop"}})
     with pytest.raises(CommandError, match=r"Pod shop/alone: no CloneSet or .* controls it"):
-        (await of_pod(client, "shop", "alone", parse_gates(""))).text()
+        (await of_pod(client, "shop", "alone", parse_gates("").enabled)).text()
 
 
 # --- all kinds
@@ -409,7 +411,7 @@ async def test_a_stuck_rollout_is_reported_with_its_reasons(capsys: pytest.Captu
     assert lines[2:] == ["CloneSet shop/web: not rolled out within 5 s"]
     assert await show_status(client, "shop", WHAT, watch=False, give_up=0, output="json") is True
     assert json.loads(capsys.readouterr().out)["reasons"] == f"web-0, web-1, web-2 and 2 more: {why}"
-    found = await whole(client, wanted(WHAT)[0], "shop", "web", parse_gates(""))
+    found = await whole(client, wanted(WHAT)[0], "shop", "web", parse_gates("").enabled)
     assert found.rows[0][2:] == ("not ready", why)
     assert found.todo == ["correct the image of main in the template, or add an image pull secret"]
 
@@ -472,9 +474,9 @@ def test_pausing_sets_the_field_of_the_kind(one: Commands) -> None:
 @pytest.mark.behaviour("CLI-17")
 async def test_an_explanation_ends_with_next_steps() -> None:
     _, client = world("nginx:1", status=DONE)
-    assert (await of_pod(client, "shop", "web-0", parse_gates(""))).text().splitlines()[-1] == "to do: nothing"
+    assert (await of_pod(client, "shop", "web-0", parse_gates("").enabled)).text().splitlines()[-1] == "to do: nothing"
     _, client = world("nginx:1", status=DONE, updateStrategy=rolling(paused=True))
-    told = (await whole(client, wanted(WHAT)[0], "shop", "web", parse_gates(""))).text().splitlines()
+    told = (await whole(client, wanted(WHAT)[0], "shop", "web", parse_gates("").enabled)).text().splitlines()
     assert told[-1] == "to do: pykruise rollout resume cloneset web"
 
 

@@ -22,7 +22,7 @@ from tests.features.sidecarset.rolling_world import NAMESPACE, SETS, World, in_w
 from tests.kit.objects import owner_of, workload_spec
 
 WHAT = ["sidecarset", "s"]
-GATES = parse_gates("")
+ENABLED = parse_gates("").enabled
 
 
 @pytest.mark.behaviour("SS-132")
@@ -66,7 +66,7 @@ async def test_plan_lists_step_and_change_of_each_pod(world: World) -> None:
     changed = {**live["spec"], "containers": [{**live["spec"]["containers"][0], "image": "a:2"}]}
     changed["updateStrategy"] = {**changed["updateStrategy"], "maxUnavailable": 2, "partition": 0}
     await world.user.patch(SETS, "s", {"metadata": {"annotations": {names.SIDECARSET_HASH: "later"}}})
-    text = (await planned(world.user, "default", {**manifest, "spec": changed}, GATES)).text()
+    text = (await planned(world.user, "default", {**manifest, "spec": changed}, ENABLED)).text()
     rows = [re.split(r" {2,}", line) for line in text.splitlines()]
     assert rows[0] == ["SidecarSet s: 3 Pods matched, 0 of them already updated"]
     assert rows[1] == ["STEP", "NAMESPACE", "POD", "ACTION", "WHAT"]
@@ -75,7 +75,7 @@ async def test_plan_lists_step_and_change_of_each_pod(world: World) -> None:
     without = {names.SIDECARSET_HASH_WITHOUT_IMAGE: "other"}
     await world.user.patch(SETS, "s", {"metadata": {"annotations": without}})
     changed["containers"][0]["env"] = [{"name": "A", "value": "1"}]
-    text = (await planned(world.user, "default", {**manifest, "spec": changed}, GATES)).text()
+    text = (await planned(world.user, "default", {**manifest, "spec": changed}, ENABLED)).text()
     why = "cannot be updated in place: spec.containers[shipper].env; recreate it"
     assert [re.split(r" {2,}", line)[2:] for line in text.splitlines()[2:]] == [[name, "keep", why] for name in "abc"]
     assert (await world.user.get(SETS, "s"))["spec"] == live["spec"]
@@ -98,23 +98,23 @@ async def test_explain_shows_what_each_pod_waits_for_and_which_were_missed(world
     await world.apply(containers=[sidecar("a:2")], updateStrategy={"partition": 1})
     await world.settles(2, 1, 2, 1)
     commands, _ = wanted(WHAT)
-    text = (await whole(world.user, commands, "default", "s", GATES)).text()
+    text = (await whole(world.user, commands, "default", "s", ENABLED)).text()
     lines = [re.split(r" {2,}", line)[1:] for line in text.splitlines()[2:-1]]
     restart = "\nto do: pykruise rollout restart sidecarset s, so that the workloads recreate the affected Pods"
     assert text.endswith(restart)
     assert text.startswith("SidecarSet s: 2 Pods matched, 1 updated, 2 ready, 0 not upgradable\n")
     assert sorted(line[1] for line in lines) == ["not injected", "outdated", "updated"]
     assert "partition 1 keeps 1 of 2 Pods" in text
-    of_one = (await of_pod(world.user, NAMESPACE, "missed", GATES)).text()
+    of_one = (await of_pod(world.user, NAMESPACE, "missed", ENABLED)).text()
     assert "SidecarSet s: selects it, but its containers are missing: the Pod is older than the set" in of_one
     assert of_one.endswith(restart)
     (outdated,) = [line[0] for line in lines if line[1] == "outdated"]
-    of_one = (await of_pod(world.user, NAMESPACE, outdated, GATES)).text()
+    of_one = (await of_pod(world.user, NAMESPACE, outdated, ENABLED)).text()
     assert "SidecarSet s: outdated (partition 1 keeps 1 of 2 Pods)" in of_one
     assert of_one.endswith("\nto do: nothing")
     await world.apply(containers=[{**sidecar("a:2"), "env": [{"name": "A", "value": "1"}]}])
     await world.settles(2, 0, 2, 0)
-    of_one = (await of_pod(world.user, NAMESPACE, outdated, GATES)).text()
+    of_one = (await of_pod(world.user, NAMESPACE, outdated, ENABLED)).text()
     assert "SidecarSet s: not upgradable (spec.containers[shipper].env differs; recreate it)" in of_one
     assert of_one.endswith(restart)
 
