@@ -65,15 +65,22 @@ async def moved(
 ) -> bool:
     """Move replicas, printing a line per step. Return False on timeout. Raises CommandError."""
     from app.cli.kinds import parts_of, wanted
+    from app.cli.migration import adopted, replicas_moved
+    from app.kube.errors import WrongCommandError
 
     commands, name = wanted(what)
     kind, source_name = parts_of([source])
     migration = _migration(commands, kind)
-    if migration in commands.adoptions:
-        return await _adopted(client, commands, migration, namespace, (name, source_name), limits, dry_run=dry_run)
-    from app.cli.migration import replicas_moved
-
-    return await replicas_moved(client, commands, migration, namespace, (name, source_name), limits, dry_run=dry_run)
+    if migration not in commands.adoptions:
+        return await replicas_moved(
+            client, commands, migration, namespace, (name, source_name), limits, dry_run=dry_run
+        )
+    ours = commands.kind.kind
+    if name != source_name:
+        raise WrongCommandError(f"--from: a {ours} replaces the {migration.source.kind} of the same name, {name}")
+    if limits.given:
+        raise WrongCommandError(f"{ours} {name}: all Pods move at once; remove --replicas and --max-surge")
+    return await adopted(client, commands, migration, namespace, name, seconds=limits.seconds, dry_run=dry_run)
 
 
 def _migration(commands: Commands, kind: str) -> Migration:
@@ -88,25 +95,3 @@ def _migration(commands: Commands, kind: str) -> Migration:
             return one
     known = ", ".join(f"{one.source.kind} of {one.source.group}" for one in ways)
     raise WrongCommandError(f"--from {kind}: cannot migrate to a {commands.kind.kind}; supported sources: {known}")
-
-
-async def _adopted(
-    client: Client,
-    commands: Commands,
-    migration: Migration,
-    namespace: str,
-    names: tuple[str, str],
-    limits: Limits,
-    *,
-    dry_run: bool,
-) -> bool:
-    from app.cli.migration import adopted
-    from app.kube.errors import WrongCommandError
-
-    name, source = names
-    kind = commands.kind.kind
-    if not source or name != source:
-        raise WrongCommandError(f"--from: a {kind} replaces the {migration.source.kind} of the same name, {name}")
-    if limits.given:
-        raise WrongCommandError(f"{kind} {name}: all Pods move at once; remove --replicas and --max-surge")
-    return await adopted(client, commands, migration, namespace, name, seconds=limits.seconds, dry_run=dry_run)

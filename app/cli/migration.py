@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,7 +13,15 @@ from app.api import names
 from app.cli.terminal import complain, write
 from app.framework.commands import left_behind
 from app.kube.client import get_or_none
-from app.kube.errors import CommandError, NotFound
+from app.kube.errors import (
+    ApiError,
+    CommandError,
+    InterruptedCommandError,
+    KubeError,
+    NotFound,
+    ServerError,
+    sentence,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -201,9 +210,6 @@ async def adopted(
     dry_run: bool,
 ) -> bool:
     """Migrate a built-in workload, printing each step. Return False on timeout. Raises CommandError."""
-    from app.framework.commands import left_behind
-    from app.kube.errors import CommandError, InterruptedCommandError
-
     source, resource = migration.source, commands.kind.resource()
     native = f"{source.kind}.{source.group} {namespace}/{name}"
     ours = f"{commands.kind.kind}.{commands.kind.group} {namespace}/{name}"
@@ -262,8 +268,6 @@ async def _replaced(
 ) -> dict[str, Any] | None:
     """Create the new object as soon as the built-in one is deleted. Return None on timeout. Raises CommandError, or
     KubeError if nothing has been changed yet."""
-    from app.kube.errors import ApiError, CommandError, KubeError, ServerError, sentence
-
     metadata = native["metadata"]
     name, namespace, uid = metadata["name"], metadata["namespace"], str(metadata["uid"])
     if not metadata.get("deletionTimestamp"):
@@ -314,10 +318,6 @@ def _has_pods(stored: Mapping[str, Any], native: Mapping[str, Any]) -> bool:
 
 def _again(made: Mapping[str, Any]) -> str:
     """Return the command that creates the object by hand."""
-    import shlex
-
-    import orjson
-
     return f"create it with: echo {shlex.quote(orjson.dumps(made).decode())} | kubectl create -f -"
 
 
