@@ -24,11 +24,7 @@ def dashboard(
     The page shows workloads and their rollouts, Pods, sidecars, budgets and spreads. The command reads with the
     permissions of the kubeconfig and writes nothing. Press Ctrl-C to stop it.
     """
-
-    async def work(client: Client, _namespace: str) -> None:
-        await serve(client, port)
-
-    with_cluster(kubeconfig, context, "", work)
+    with_cluster(kubeconfig, context, "", lambda client, _: serve(client, port))
 
 
 async def serve(client: Client, port: int) -> None:
@@ -37,7 +33,7 @@ async def serve(client: Client, port: int) -> None:
 
     import uvicorn
 
-    from app.dashboard.board import Board
+    from app.dashboard.board import board_of
     from app.dashboard.pages import create_dashboard
     from app.kube.resources import NAMESPACES
     from app.manager.features import features
@@ -49,9 +45,7 @@ async def serve(client: Client, port: int) -> None:
         raise CommandError(str(error)) from None
     with listener:
         await client.list_page(NAMESPACES, limit=1)  # fail early if the cluster is unreachable
-        commands = [one for declared in features() for one in declared.commands() if one.progress is not None]
-        kinds = [one for declared in features() for one in declared.dashboard()]
-        board = Board(client, commands, kinds, Random())
+        board = board_of(client, features(), Random())
         config = uvicorn.Config(
             create_dashboard(board), lifespan="off", log_config=None, access_log=False, timeout_graceful_shutdown=1
         )

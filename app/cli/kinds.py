@@ -64,16 +64,6 @@ def commands_of(entry: Mapping[str, Any]) -> Commands:
     return made
 
 
-def commands_called(word: str) -> Commands | None:
-    """Return the commands of a kind by any of its names, or None if it has none."""
-    return _first(lambda one: word in one["words"])
-
-
-def commands_by_kind(group: str, kind: str) -> Commands | None:
-    """Return the commands of a kind by group and kind."""
-    return _first(lambda one: (one["group"], one["kind"]) == (group, kind))
-
-
 def _first(meant: Callable[[Mapping[str, Any]], bool]) -> Commands | None:
     return next((commands_of(one) for one in kinds() if meant(one)), None)
 
@@ -91,7 +81,8 @@ def known() -> Sequence[Commands]:
 
 def commands_for(api_version: object, kind: object) -> Commands | None:
     """Return the commands of the kind in a manifest or an owner reference."""
-    return commands_by_kind(str(api_version).rpartition("/")[0], str(kind))
+    group = str(api_version).rpartition("/")[0]
+    return _first(lambda one: (one["group"], one["kind"]) == (group, str(kind)))
 
 
 #: Names of built-in kinds and of the kinds of Kruise Rollouts, which get a hint.
@@ -121,7 +112,7 @@ def wanted(words: Sequence[str]) -> tuple[Commands, str]:
 
 def kind_of(word: str) -> Commands:
     """Return the commands of a kind by any of its names. Raises WrongCommandError with a hint."""
-    if found := commands_called(word):
+    if found := _first(lambda one: word in one["words"]):
         return found
     raise WrongCommandError(f"{word} {_instead(word)}")
 

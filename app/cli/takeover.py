@@ -413,8 +413,8 @@ def prepare_uninstall(
             help="Namespace of the manager; default: $POD_NAMESPACE, or kruise-system",
         ),
     ] = "",
-    kubeconfig: Annotated[str, typer.Option("--kubeconfig", metavar="FILE", help="kubeconfig file")] = "",
-    context: Annotated[str, typer.Option("--context", metavar="NAME", help="kubeconfig context to use")] = "",
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
 ) -> None:
     """Stop the manager and remove its webhooks.
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mappi
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from random import Random
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 import orjson
 from pydantic.alias_generators import to_camel
@@ -26,6 +26,7 @@ from app.dashboard.overview import (
 )
 from app.framework.commands import Commands
 from app.framework.dashboard import SHOWN, DashboardSection, PodJudge, Stored
+from app.framework.feature import Feature
 from app.kube.client import Client
 from app.kube.objects import Meta, Namespace, Pod, decode_metadata, decode_namespace, decode_pod
 from app.kube.reflector import Reflector
@@ -155,15 +156,9 @@ def decode_raw(raw: bytes) -> Raw:
     return Raw(metadata, stored)
 
 
-class Sent(Protocol):
+class Reader:
     """A reader's queue: the latest JSON of each section that it has not received yet."""
 
-    async def next(self) -> tuple[str, bytes]:
-        """Return the name and JSON of the next changed section."""
-        ...
-
-
-class _Reader:
     def __init__(self, first: Mapping[str, bytes]) -> None:
         self._pending: dict[str, bytes] = dict(first)
         self._wake = asyncio.Event()
@@ -174,6 +169,7 @@ class _Reader:
         self._wake.set()
 
     async def next(self) -> tuple[str, bytes]:
+        """Return the name and JSON of the next changed section."""
         while not self._pending:
             self._wake.clear()
             await self._wake.wait()
@@ -216,7 +212,7 @@ class Board:
         self._judge_again = False
         self._wake = asyncio.Event()
         self._sent: dict[str, bytes] = {}
-        self._readers: set[_Reader] = set()
+        self._readers: set[Reader] = set()
         self._subscribe(workloads)
 
     # ---- changes
@@ -295,9 +291,9 @@ class Board:
     # ---- readers
 
     @asynccontextmanager
-    async def reader(self) -> AsyncIterator[Sent]:
+    async def reader(self) -> AsyncIterator[Reader]:
         """Register a reader. It first receives all sections, then each section that changes."""
-        made = _Reader(self._sent or self._payloads())
+        made = Reader(self._sent or self._payloads())
         self._readers.add(made)
         try:
             yield made
@@ -348,3 +344,9 @@ class Board:
             self._judge(key_of(pod), pod)
             if number % _BATCH == _BATCH - 1:
                 await self._client.clock.sleep(0)
+
+
+def board_of(client: Client, features: Sequence[Feature], rng: Random) -> Board:
+    """Return a board of everything that these features show."""
+    workloads = [one for declared in features for one in declared.commands() if one.progress is not None]
+    return Board(client, workloads, [one for declared in features for one in declared.dashboard()], rng)

@@ -110,10 +110,8 @@ def workload(commands: Commands, stored: Mapping[str, Any], revisions: Sequence[
         return Workload(**named, state="unknown", message=one_line(f"cannot be read: {error}"[:LONGEST]), part=0.0)
     if progress is None:
         return Workload(**named, state="unknown", message="", part=0.0)
-    state = "failed" if progress.failed else "done" if progress.done else "under way"
-    return Workload(
-        **named, state=state, message=one_line((progress.failed or progress.text)[:LONGEST]), part=progress.part
-    )
+    message = one_line((progress.failed or progress.text)[:LONGEST])
+    return Workload(**named, state=progress.state, message=message, part=progress.part)
 
 
 def target_revision(stored: Mapping[str, Any]) -> str:

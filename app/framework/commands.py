@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
 
 from app.kube.errors import InterruptedCommandError
 from app.kube.text import one_line, quoted
@@ -50,7 +50,7 @@ class Progress:
         return min(self.available, self.expected) / self.expected if self.expected else 1.0
 
     @property
-    def state(self) -> str:
+    def state(self) -> Literal["done", "under way", "failed"]:
         return "failed" if self.failed else "done" if self.done else "under way"
 
     def data(self) -> dict[str, Any]:

@@ -248,12 +248,10 @@ class Reconciler(LeaderMetrics):
         listener = bind_address(process.settings.flags.text("dashboard-addr"), "--dashboard-addr")
         if listener is None:
             return
-        from app.dashboard.board import Board
+        from app.dashboard.board import board_of
         from app.dashboard.pages import create_dashboard
 
-        commands = [one for declared in features() for one in declared.commands() if one.progress is not None]
-        kinds = [one for declared in features() for one in declared.dashboard()]
-        board = Board(process.client.named("dashboard"), commands, kinds, process.rng)
+        board = board_of(process.client.named("dashboard"), features(), process.rng)
         server = Server(create_dashboard(board), grace_seconds=1, limits=PAGES, port="dashboard")
         process.tasks.start(board.run(), "dashboard")
         process.tasks.start(server.serve([listener]), "dashboard server", finish=server.stop)
