@@ -108,7 +108,7 @@ def files(kinds: Iterable[KindDefinition]) -> dict[str, str]:
     return {f"{kind.group}_{kind.plural}.yaml": _HEADER + _yaml(manifest(kind)) for kind in kinds}
 
 
-class _Dumper(yaml.SafeDumper):
+class PlainDumper(yaml.SafeDumper):
     """YAML dumper that writes no anchors, because they are hard to read."""
 
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002  # PyYAML's signature
@@ -117,4 +117,4 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _yaml(document: Mapping[str, Any]) -> str:
-    return yaml.dump(document, Dumper=_Dumper, sort_keys=False, width=110, allow_unicode=True)
+    return yaml.dump(document, Dumper=PlainDumper, sort_keys=False, width=110, allow_unicode=True)

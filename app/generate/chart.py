@@ -131,8 +131,7 @@ def _manager_roles(rules: Iterable[PolicyRule]) -> list[dict[str, Any]]:
 def _gate_roles(gate: str, rules: Iterable[PolicyRule]) -> str:
     on = f'eq (include "kruise.gateIsOn" (list . "{gate}")) "true"'
     given = tuple(rules)
-    made = rbac.gate_roles(gate, given, _NAMESPACE)
-    documents = [_labeled(role) for role in made if role["apiVersion"].startswith("rbac.")]
+    documents = [_labeled(role) for role in rbac.gate_roles(gate, given, _NAMESPACE)]
     if any(rule.for_reviews for rule in given):
         # A gate's namespaced rules are all for reviews.
         (binding,) = (one for one in documents if one["kind"] == "RoleBinding")
@@ -148,12 +147,11 @@ def _webhooks_roles(rules: Iterable[PolicyRule]) -> list[dict[str, Any]]:
 
 def _agent_roles() -> str:
     made = rbac.roles(rbac.AGENT_RULES, _NAMESPACE, _AGENT, f"{_AGENT}-role", f"{_AGENT}-secret-role")
-    granting = [_labeled(made[index]) for index in range(len(made)) if made[index - index % 2]["rules"]]
     on = (
         '{{- if and (dig "enabled" true (.Values.daemon | default dict)) '
         '(eq (include "kruise.gateIsOn" (list . "KruiseDaemon")) "true") }}'
     )
-    return f"{_HEAD}{on}\n{_documents(granting)}{{{{- end }}}}\n"
+    return f"{_HEAD}{on}\n{_documents(map(_labeled, made))}{{{{- end }}}}\n"
 
 
 def _hook_roles(workloads: Iterable[KindDefinition]) -> list[dict[str, Any]]:
@@ -190,13 +188,10 @@ def _if(value: str, documents: Iterable[Mapping[str, Any]]) -> str:
     return f"{_HEAD}{{{{- if .Values.{value} }}}}\n{_documents(documents)}{{{{- end }}}}\n"
 
 
-class _Dumper(yaml.SafeDumper):
-    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002
-        return True
-
-
 def _documents(documents: Iterable[Mapping[str, Any]]) -> str:
-    text = yaml.dump_all(documents, Dumper=_Dumper, sort_keys=False, width=110, explicit_start=True, allow_unicode=True)
+    text = yaml.dump_all(
+        documents, Dumper=crd.PlainDumper, sort_keys=False, width=110, explicit_start=True, allow_unicode=True
+    )
     # Escape braces in descriptions and CEL expressions: they are not template actions.
     text = text.replace("{{", '{{ "{{" }}')
     for word, action in _ACTIONS.items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from types import MappingProxyType
 from typing import Any, Final
@@ -372,36 +372,34 @@ def extension_role() -> dict[str, Any]:
 def extension_binding(service_account: str, namespace: str) -> dict[str, Any]:
     """Return the binding of the extension role to a ServiceAccount."""
     subject = {"kind": "ServiceAccount", "name": service_account, "namespace": namespace}
-    binding = _binding("ClusterRoleBinding", "ClusterRole", EXTENSION_ROLE, "", subject)
+    binding = _binding("ClusterRole", EXTENSION_ROLE, "", subject)
     return {**binding, "metadata": {"name": f"{service_account}{_EXTENSION_BINDING}"}}
 
 
 def roles(
     rules: Iterable[PolicyRule], namespace: str, service_account: str, cluster_role: str, namespaced_role: str
 ) -> list[dict[str, Any]]:
-    """Return roles of these names that grant the rules to a ServiceAccount in ``namespace``, and their bindings."""
+    """Return roles of these names that grant the rules to a ServiceAccount in ``namespace``, and their bindings. Roles
+    without rules are omitted."""
     given = tuple(rules)
     subject = {"kind": "ServiceAccount", "name": service_account, "namespace": namespace}
-    everywhere = [rule for rule in given if not (rule.own_namespace or rule.namespace)]
-    made = [
-        _role("ClusterRole", cluster_role, "", everywhere),
-        _binding("ClusterRoleBinding", "ClusterRole", cluster_role, "", subject),
-        _role("Role", namespaced_role, namespace, (rule for rule in given if rule.own_namespace)),
-        _binding("RoleBinding", "Role", namespaced_role, namespace, subject),
-    ]
-    for other in sorted({rule.namespace for rule in given if rule.namespace}):
-        made += [
-            _role("Role", namespaced_role, other, (rule for rule in given if rule.namespace == other)),
-            _binding("RoleBinding", "Role", namespaced_role, other, subject),
-        ]
+    elsewhere = sorted({rule.namespace for rule in given if rule.namespace})
+    wanted = (
+        ("ClusterRole", cluster_role, "", [rule for rule in given if not (rule.own_namespace or rule.namespace)]),
+        ("Role", namespaced_role, namespace, [rule for rule in given if rule.own_namespace]),
+        *(("Role", namespaced_role, one, [rule for rule in given if rule.namespace == one]) for one in elsewhere),
+    )
+    made = []
+    for kind, name, where, granted in wanted:
+        if granted:
+            made += [_role(kind, name, where, granted), _binding(kind, name, where, subject)]
     return made
 
 
-def gate_roles(gate: str, rules: Collection[PolicyRule], namespace: str) -> list[dict[str, Any]]:
+def gate_roles(gate: str, rules: Iterable[PolicyRule], namespace: str) -> list[dict[str, Any]]:
     """Return the additional roles that the manager needs when this gate is on."""
     name = f"kruise-manager-{gate.lower()}"
-    found = roles(rules, namespace, SERVICE_ACCOUNT, f"{name}-role", f"{name}-namespaced-role")
-    return [found[index] for index in range(len(found)) if found[index - index % 2]["rules"]]
+    return roles(rules, namespace, SERVICE_ACCOUNT, f"{name}-role", f"{name}-namespaced-role")
 
 
 def optional_role(name: str, rules: Iterable[PolicyRule], namespace: str) -> list[dict[str, Any]]:
@@ -410,7 +408,7 @@ def optional_role(name: str, rules: Iterable[PolicyRule], namespace: str) -> lis
     role = f"kruise-manager-{name}-role"
     return [
         _role("ClusterRole", role, "", rules),
-        _binding("ClusterRoleBinding", "ClusterRole", role, "", subject),
+        _binding("ClusterRole", role, "", subject),
     ]
 
 
@@ -427,12 +425,12 @@ def _role(kind: str, name: str, namespace: str, rules: Iterable[PolicyRule]) -> 
     }
 
 
-def _binding(kind: str, role_kind: str, role: str, namespace: str, subject: dict[str, Any]) -> dict[str, Any]:
+def _binding(kind: str, role: str, namespace: str, subject: dict[str, Any]) -> dict[str, Any]:
     return {
         "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": kind,
+        "kind": f"{kind}Binding",
         "metadata": {"name": role + "binding", **({"namespace": namespace} if namespace else {})},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": role_kind, "name": role},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role},
         "subjects": [dict(subject)],
     }
 

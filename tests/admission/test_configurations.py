@@ -17,7 +17,7 @@ from app.admission.configurations import (
 )
 from app.admission.policies import WebhookPolicies, apply_policies, load_policies, without_namespaces
 from app.framework.policies import PolicyError
-from app.generate import webhook_pages
+from app.generate.reference_pages import webhooks_page
 from app.kube.admission import MatchCondition, Operation, PolicyRule, Rule, Webhook
 from app.manager import rbac
 from app.manager.webhook_handlers import WEBHOOKS
@@ -380,7 +380,7 @@ def test_rules_for_the_managers_namespace_are_granted_only_there() -> None:
 
 
 def test_the_reference_page_shows_every_declaration() -> None:
-    page = webhook_pages.page(WEBHOOKS)
+    page = webhooks_page(WEBHOOKS)
     for webhook in WEBHOOKS:
         assert f"| {webhook.name} |" in page
         assert all(one.name in page for one in webhook.match_conditions)
