@@ -54,12 +54,9 @@ def files() -> dict[str, str]:
     """Return the generated files by path in the repository."""
     made = {f"deploy/crds/{name}": text for name, text in crd.files(kinds()).items()}
     made["deploy/rbac.yaml"] = _yaml(rbac.manifests(default_rules(), names.MANAGER_NAMESPACE))
-    for gate, rules in rules_of_gates().items():
-        roles = rbac.gate_roles(gate, rules, names.MANAGER_NAMESPACE)
-        made[f"deploy/rbac-gates/{gate.lower()}.yaml"] = _yaml(roles)
-    for name, rules in optional_rules().items():
-        roles = rbac.optional_role(name, rules, names.MANAGER_NAMESPACE)
-        made[f"deploy/rbac-gates/{name}.yaml"] = _yaml(roles)
+    for name, rules in {**rules_of_gates(), **optional_rules()}.items():
+        roles = rbac.additional_roles(name, rules, names.MANAGER_NAMESPACE)
+        made[f"deploy/rbac-gates/{name.lower()}.yaml"] = _yaml(roles)
     policies = admission_policies(load_table())
     made["deploy/deletion-protection-policies.yaml"] = _yaml(policies)
     made |= chart.templates(

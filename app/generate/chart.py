@@ -131,7 +131,7 @@ def _manager_roles(rules: Iterable[PolicyRule]) -> list[dict[str, Any]]:
 def _gate_roles(gate: str, rules: Iterable[PolicyRule]) -> str:
     on = f'eq (include "kruise.gateIsOn" (list . "{gate}")) "true"'
     given = tuple(rules)
-    documents = [_labeled(role) for role in rbac.gate_roles(gate, given, _NAMESPACE)]
+    documents = [_labeled(role) for role in rbac.additional_roles(gate, given, _NAMESPACE)]
     if any(rule.for_reviews for rule in given):
         # A gate's namespaced rules are all for reviews.
         (binding,) = (one for one in documents if one["kind"] == "RoleBinding")

@@ -396,20 +396,10 @@ def roles(
     return made
 
 
-def gate_roles(gate: str, rules: Iterable[PolicyRule], namespace: str) -> list[dict[str, Any]]:
-    """Return the additional roles that the manager needs when this gate is on."""
-    name = f"kruise-manager-{gate.lower()}"
-    return roles(rules, namespace, SERVICE_ACCOUNT, f"{name}-role", f"{name}-namespaced-role")
-
-
-def optional_role(name: str, rules: Iterable[PolicyRule], namespace: str) -> list[dict[str, Any]]:
-    """Return an optional role with a cluster-wide binding. Users may bind it per namespace instead."""
-    subject = {"kind": "ServiceAccount", "name": SERVICE_ACCOUNT, "namespace": namespace}
-    role = f"kruise-manager-{name}-role"
-    return [
-        _role("ClusterRole", role, "", rules),
-        _binding("ClusterRole", role, "", subject),
-    ]
+def additional_roles(name: str, rules: Iterable[PolicyRule], namespace: str) -> list[dict[str, Any]]:
+    """Return the roles that the manager needs in addition when a gate is on, or for an optional permission."""
+    called = f"kruise-manager-{name.lower()}"
+    return roles(rules, namespace, SERVICE_ACCOUNT, f"{called}-role", f"{called}-namespaced-role")
 
 
 def _namespace(name: str) -> dict[str, Any]:
