@@ -151,13 +151,6 @@ class Handler(Struct, frozen=True):
     sleep: SleepAction | None = None
 
 
-class ContainerPort(Struct, frozen=True):
-    """A named port."""
-
-    name: str = ""
-    container_port: int = 0
-
-
 class StatusContext(Struct, frozen=True):
     """State of a requested container when the request was created."""
 

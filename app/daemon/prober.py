@@ -124,9 +124,9 @@ class Prober:
         runtime: Runtime,
         recorder: EventRecorder,
         rng: Random,
-        pods: Store[Pod] | None = None,
+        pods: Store[Pod] | None,
         *,
-        network: Network | None = None,
+        network: Network,
         controller: Callable[..., Controller],
     ) -> None:
         self._key = ObjectKey("", node)
@@ -137,7 +137,7 @@ class Prober:
         self._recorder = recorder
         self._rng = rng
         self._pods = pods
-        self._network = network if network is not None else Network()
+        self._network = network
         self._began = client.clock.monotonic()
         self._workers: dict[Key, _Worker] = {}
         self._containers = Containers(runtime, client)

@@ -17,12 +17,12 @@ from urllib.parse import quote as percent_encoded
 import msgspec
 
 from app.daemon.cri.types import ContainerDetails, CriError, DeadlineExceeded, NoSuchContainer, Runtime
-from app.daemon.objects import ContainerPort, ExecAction, Handler, HttpGetAction, TcpSocketAction
+from app.daemon.objects import ExecAction, Handler, HttpGetAction, TcpSocketAction
 from app.kube.clock import Clock
 from app.kube.events import EventRecorder
 from app.kube.fielderrors import duration, quote
 from app.kube.http1 import Connection, ConnectionLost, Head, HttpError
-from app.kube.objects import ObjectReference
+from app.kube.objects import ContainerPort, ObjectReference
 from app.kube.resources import PODS
 
 T = TypeVar("T")
@@ -102,47 +102,6 @@ def _probed_port(action: TcpSocketAction | HttpGetAction) -> int:
         raise ProbeError(str(error)) from None
 
 
-async def probe_connection(action: TcpSocketAction, pod_ip: str, seconds: float) -> Outcome:
-    """Run a TCP probe, which succeeds if the connection can be opened. [KD-64]"""
-    host, port = action.host or pod_ip, _probed_port(action)
-    try:
-        async with asyncio.timeout(seconds):
-            _, writer = await asyncio.open_connection(host, port)
-    except TimeoutError:
-        return Outcome(succeeded=False, message=f"dial tcp {_joined(host, port)}: i/o timeout")
-    except (OSError, ValueError) as error:
-        return Outcome(succeeded=False, message=_not_dialled(host, port, error))
-    writer.close()
-    return Outcome(succeeded=True)
-
-
-async def probe_request(action: HttpGetAction, pod_ip: str, seconds: float) -> Outcome:
-    """Run an HTTP probe. Status codes 200 to 399 mean success. Redirects to the same host are followed; a redirect to
-    another host is success. [KD-64]"""
-    host, port = action.host or pod_ip, _probed_port(action)
-    try:
-        async with asyncio.timeout(seconds):
-            status, body = await _get(action, host, port)
-    except TimeoutError:
-        why = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
-    except OSError as error:
-        why = _not_dialled(host, port, error)
-    except ConnectionLost:
-        why = "EOF"
-    except HttpError as error:
-        why = str(error)
-    else:
-        why = ""
-    if why:
-        url = f"{_scheme(action)}://{_joined(host, port)}{_target(action)}"
-        return Outcome(succeeded=False, message=text_of(f"Get {quote(url)}: {why}".encode("utf-8", "replace")))
-    if 300 <= status < 400:
-        return Outcome(succeeded=True, message=text_of(b"Probe terminated redirects, Response body: " + body))
-    if 200 <= status < 300:
-        return Outcome(succeeded=True, message=text_of(body))
-    return Outcome(succeeded=False, message=f"HTTP probe failed with statuscode: {status}")
-
-
 def _scheme(action: HttpGetAction) -> str:
     return action.scheme.lower() or "http"
 
@@ -219,12 +178,43 @@ class Network:
     """Sends requests from the node to Pods. Simulations replace it."""
 
     async def connection(self, action: TcpSocketAction, pod_ip: str, seconds: float) -> Outcome:
-        """Run a TCP probe."""
-        return await probe_connection(action, pod_ip, seconds)
+        """Run a TCP probe, which succeeds if the connection can be opened. [KD-64]"""
+        host, port = action.host or pod_ip, _probed_port(action)
+        try:
+            async with asyncio.timeout(seconds):
+                _, writer = await asyncio.open_connection(host, port)
+        except TimeoutError:
+            return Outcome(succeeded=False, message=f"dial tcp {_joined(host, port)}: i/o timeout")
+        except (OSError, ValueError) as error:
+            return Outcome(succeeded=False, message=_not_dialled(host, port, error))
+        writer.close()
+        return Outcome(succeeded=True)
 
     async def request(self, action: HttpGetAction, pod_ip: str, seconds: float) -> Outcome:
-        """Run an HTTP probe."""
-        return await probe_request(action, pod_ip, seconds)
+        """Run an HTTP probe. Status codes 200 to 399 mean success. Redirects to the same host are followed; a redirect
+        to another host is success. [KD-64]"""
+        host, port = action.host or pod_ip, _probed_port(action)
+        try:
+            async with asyncio.timeout(seconds):
+                status, body = await _get(action, host, port)
+        except TimeoutError:
+            why = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
+        except OSError as error:
+            why = _not_dialled(host, port, error)
+        except ConnectionLost:
+            why = "EOF"
+        except HttpError as error:
+            why = str(error)
+        else:
+            why = ""
+        if why:
+            url = f"{_scheme(action)}://{_joined(host, port)}{_target(action)}"
+            return Outcome(succeeded=False, message=text_of(f"Get {quote(url)}: {why}".encode("utf-8", "replace")))
+        if 300 <= status < 400:
+            return Outcome(succeeded=True, message=text_of(b"Probe terminated redirects, Response body: " + body))
+        if 200 <= status < 300:
+            return Outcome(succeeded=True, message=text_of(body))
+        return Outcome(succeeded=False, message=f"HTTP probe failed with statuscode: {status}")
 
     async def hook(self, action: HttpGetAction, host: str, port: int) -> int:
         """Run an HTTP hook and return the status code. Raises ``OSError`` and ``HttpError``."""

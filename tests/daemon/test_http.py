@@ -18,7 +18,7 @@ from app.daemon.flags import UsageError, address, features, gates, parser, witho
 from app.daemon.main import _run, cluster_config, main
 from app.daemon.metrics import MAX_CONNECTIONS, HealthServer
 from app.daemon.objects import Handler, HttpGetAction, HttpHeader, TcpSocketAction
-from app.daemon.probes_and_hooks import HookError, Network, ProbeError, probe_connection, probe_request, run_hook
+from app.daemon.probes_and_hooks import HookError, Network, ProbeError, run_hook
 from app.kube import http1, logs
 from app.kube.clock import SystemClock
 from app.kube.config import ClusterConfig
@@ -86,7 +86,7 @@ async def test_http_probes_follow_redirects_and_report_the_response(
                 *(HttpHeader("Y", f"1{end}Z: 1") for end in "\r\n"),
             ),
         )
-        outcome = await probe_request(action, "127.0.0.1", 5)
+        outcome = await Network().request(action, "127.0.0.1", 5)
         if not (succeeded or message.startswith("HTTP probe failed")):
             # The reason follows the request.
             message = f'Get "http://127.0.0.1:{port}/a%20b?c=d": {message}'
@@ -111,7 +111,7 @@ async def test_relative_redirects_are_followed(location: str, target: bytes) -> 
     async with answering(answer(200)) as (port, there, _):
         redirect = answer(302, Location=location.format(port=port))
         async with answering(redirect, answer(200)) as (other, here, _connections):
-            outcome = await probe_request(HttpGetAction(path="/a/b", port=other), "127.0.0.1", 5)
+            outcome = await Network().request(HttpGetAction(path="/a/b", port=other), "127.0.0.1", 5)
         assert outcome.succeeded
         assert (here + there)[1].startswith(b"GET " + target + b" ")
 
@@ -119,8 +119,8 @@ async def test_relative_redirects_are_followed(location: str, target: bytes) -> 
 @pytest.mark.behaviour("KD-64")
 @pytest.mark.parametrize("host", ["a..b", "x" * 70, "\x00", "é" * 80])
 async def test_an_invalid_host_fails_the_probe(host: str) -> None:
-    request = await probe_request(HttpGetAction(port=80, host=host), "127.0.0.1", 5)
-    connection = await probe_connection(TcpSocketAction(port=80, host=host), "127.0.0.1", 5)
+    request = await Network().request(HttpGetAction(port=80, host=host), "127.0.0.1", 5)
+    connection = await Network().connection(TcpSocketAction(port=80, host=host), "127.0.0.1", 5)
     assert not request.succeeded
     assert not connection.succeeded
     assert "is not a valid host name" in request.message
@@ -156,7 +156,7 @@ async def test_a_failing_hook_does_not_delay_the_restart(host: str, answers: lis
 async def test_an_endless_response_ends_the_probe(answer: bytes, why: str) -> None:
     async with answering(answer) as (port, _, _):
         async with asyncio.timeout(120):
-            outcome = await probe_request(HttpGetAction(port=port), "127.0.0.1", 10**9)
+            outcome = await Network().request(HttpGetAction(port=port), "127.0.0.1", 10**9)
     assert outcome.succeeded is (not why)
     assert outcome.message.endswith(why)
 
@@ -176,7 +176,7 @@ async def test_a_pod_that_reads_nothing_holds_no_connection(monkeypatch: pytest.
     with socket.create_server(("127.0.0.1", 0)) as listening:
         headers = [HttpHeader("x", "y" * 16 * 1024 * 1024)]
         action = HttpGetAction(port=listening.getsockname()[1], http_headers=headers)
-        probe = asyncio.create_task(probe_request(action, "127.0.0.1", 10**9))
+        probe = asyncio.create_task(Network().request(action, "127.0.0.1", 10**9))
         async with asyncio.timeout(120):
             while not opened or not opened[0].get_write_buffer_size():
                 await asyncio.sleep(0.01)
@@ -189,12 +189,12 @@ async def test_a_pod_that_reads_nothing_holds_no_connection(monkeypatch: pytest.
 @pytest.mark.behaviour("KD-64")
 async def test_a_tcp_probe_succeeds_if_the_port_accepts_a_connection() -> None:
     async with answering(OK) as (port, _, _connections):
-        assert (await probe_connection(TcpSocketAction(port=port), "127.0.0.1", 5)).succeeded
-        assert (await probe_connection(TcpSocketAction(port=str(port)), "127.0.0.1", 5)).succeeded
-    refused = await probe_connection(TcpSocketAction(port=port), "127.0.0.1", 5)
+        assert (await Network().connection(TcpSocketAction(port=port), "127.0.0.1", 5)).succeeded
+        assert (await Network().connection(TcpSocketAction(port=str(port)), "127.0.0.1", 5)).succeeded
+    refused = await Network().connection(TcpSocketAction(port=port), "127.0.0.1", 5)
     why = f"dial tcp 127.0.0.1:{port}: connect: connection refused"
     assert (refused.succeeded, refused.message) == (False, why)
-    request = await probe_request(HttpGetAction(port=port), "127.0.0.1", 5)
+    request = await Network().request(HttpGetAction(port=port), "127.0.0.1", 5)
     assert (request.succeeded, request.message) == (False, f'Get "http://127.0.0.1:{port}/": {why}')
 
 
@@ -203,8 +203,8 @@ async def test_a_probe_fails_after_its_timeout() -> None:
     """The kernel accepts the connection; no response comes."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
-        connection = await probe_connection(TcpSocketAction(port=port), "127.0.0.1", 0)
-        request = await probe_request(HttpGetAction(port=port), "127.0.0.1", 0)
+        connection = await Network().connection(TcpSocketAction(port=port), "127.0.0.1", 0)
+        request = await Network().request(HttpGetAction(port=port), "127.0.0.1", 0)
     assert (connection.succeeded, connection.message) == (False, f"dial tcp 127.0.0.1:{port}: i/o timeout")
     why = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
     assert (request.succeeded, request.message) == (False, f'Get "http://127.0.0.1:{port}/": {why}')
@@ -214,9 +214,9 @@ async def test_a_probe_fails_after_its_timeout() -> None:
 @pytest.mark.parametrize("port", ["http", "", "123456", "²", -1, 0, 65536])
 async def test_a_probe_of_an_invalid_port_cannot_run(port: int | str) -> None:
     with pytest.raises(ProbeError):
-        await probe_connection(TcpSocketAction(port=port), "127.0.0.1", 5)
+        await Network().connection(TcpSocketAction(port=port), "127.0.0.1", 5)
     with pytest.raises(ProbeError):
-        await probe_request(HttpGetAction(port=port), "127.0.0.1", 5)
+        await Network().request(HttpGetAction(port=port), "127.0.0.1", 5)
 
 
 @pytest.mark.behaviour("KD-64")
@@ -229,7 +229,7 @@ async def test_a_tls_probe_of_a_plain_server_fails() -> None:
     listening = await asyncio.start_server(complain, "127.0.0.1", 0)
     async with listening:
         port = listening.sockets[0].getsockname()[1]
-        outcome = await probe_request(HttpGetAction(port=port, scheme="HTTPS"), "127.0.0.1", 5)
+        outcome = await Network().request(HttpGetAction(port=port, scheme="HTTPS"), "127.0.0.1", 5)
     assert not outcome.succeeded
     assert outcome.message.endswith("http: server gave HTTP response to HTTPS client")
 
