@@ -72,57 +72,36 @@ class CertificateSource(Protocol):
 STEP_SECONDS: Final = 600.0
 
 
-class SharedBundle:
-    """The CA bundle as this replica would publish it."""
+class UnannouncedSource:
+    """Base class for sources through which replicas cannot coordinate: each adds its CA to the bundle it publishes."""
 
-    def __init__(self, clock: Clock, step_seconds: float) -> None:
+    def __init__(self, clock: Clock, step_seconds: float = STEP_SECONDS) -> None:
         self._clock = clock
         self._step = step_seconds
         #: CAs of other replicas → monotonic time when each was first seen.
         self._others: dict[bytes, float] = {}
-        self.text = b""
-
-    def update(self, own: bytes, published: bytes) -> None:
-        """Update from our CA and the currently published bundle, both in PEM."""
-        now = self._clock.monotonic()
-        mine = blocks(own)
-        there = unexpired(published, self._clock.now())
-        self._others = {block: self._others.get(block, now) for block in there if block not in mine}
-        kept = [block for block in there if block in mine or now - self._others[block] < self._step]
-        # Keep the published order: replicas that put their own CA first would keep overwriting each other.
-        self.text = joined(*kept, own)
+        #: The CAs to publish, in PEM.
+        self.bundle = b""
 
     @property
     def next_step_in(self) -> float | None:
-        """Return the seconds until a CA may be removed, or None if the bundle contains only ours."""
+        """Return the seconds until an unused CA may be removed, or None if the bundle contains only ours."""
         if not self._others:
             return None
         return max(1.0, min(self._others.values()) + self._step - self._clock.monotonic())
-
-
-class UnannouncedSource:
-    """Base class for sources through which replicas cannot coordinate."""
-
-    def __init__(self, clock: Clock, step_seconds: float = STEP_SECONDS) -> None:
-        self._clock = clock
-        self._bundle = SharedBundle(clock, step_seconds)
-
-    @property
-    def bundle(self) -> bytes:
-        """The CAs to publish, in PEM."""
-        return self._bundle.text
-
-    @property
-    def next_step_in(self) -> float | None:
-        """Return the seconds until an unused CA may be removed."""
-        return self._bundle.next_step_in
 
     def published(self, complete: bool) -> None:
         """Do nothing: these sources have no steps to wait for."""
 
     def taken(self, found: CertificateSet, published: bytes) -> CertificateSet:
-        """Serve this set from now on and add its CA to the bundle."""
-        self._bundle.update(found.ca_cert, published)
+        """Serve this set from now on and add its CA to the bundle, given the published one in PEM."""
+        now = self._clock.monotonic()
+        mine = blocks(found.ca_cert)
+        there = unexpired(published, self._clock.now())
+        self._others = {block: self._others.get(block, now) for block in there if block not in mine}
+        kept = [block for block in there if block in mine or now - self._others[block] < self._step]
+        # Keep the published order: replicas that put their own CA first would keep overwriting each other.
+        self.bundle = joined(*kept, found.ca_cert)
         return found
 
 

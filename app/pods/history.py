@@ -18,11 +18,8 @@ from app.pods.predicates import Owner
 from app.pods.revisions import (
     Create,
     Digest,
-    Renumber,
     Reuse,
     Revision,
-    RevisionPlan,
-    Unchanged,
     after_clash,
     in_order,
     of_owner,
@@ -180,7 +177,7 @@ class RevisionHistory:
         ``ordered`` are the existing revisions, oldest first.
         """
         digest = recorded.digest
-        plan: RevisionPlan | Reuse = plan_revision(recorded.name, recorded.data, ordered, collision_count, digest)
+        plan = plan_revision(recorded.name, recorded.data, ordered, collision_count, digest)
         while isinstance(plan, Create):
             collision_count = plan.collision_count
             try:
@@ -201,14 +198,13 @@ class RevisionHistory:
                 return revision_of(created), collision_count
         return await self._use_again(recorded, plan), collision_count
 
-    async def _use_again(self, recorded: Recorded, plan: Unchanged | Renumber | Reuse) -> Revision:
+    async def _use_again(self, recorded: Recorded, plan: Reuse) -> Revision:
         revision = plan.revision
-        number = revision.number if isinstance(plan, Unchanged) else plan.number
-        patch = recorded.revision_patch(revision, number)
+        patch = recorded.revision_patch(revision, plan.number)
         if patch is None:
             return revision
         written = await self._patch(recorded, revision, patch)
-        logger.info("%s: reusing revision %s as number %d", recorded, revision.name, number)
+        logger.info("%s: reusing revision %s as number %d", recorded, revision.name, plan.number)
         return revision_of(written)
 
     async def adopt(self, recorded: Recorded, revision: Revision) -> None:

@@ -47,15 +47,9 @@ class Revision:
 
 
 @dataclass(frozen=True, slots=True)
-class Unchanged:
-    """The newest revision already has this content. [PM-88]"""
-
-    revision: Revision
-
-
-@dataclass(frozen=True, slots=True)
-class Renumber:
-    """An older revision has this content (a rollback); it takes ``number`` and becomes the newest. [PM-89]"""
+class Reuse:
+    """A recorded revision has this content: it takes ``number``, which makes it the newest (a rollback) if it is not.
+    [PM-88, PM-89]"""
 
     revision: Revision
     number: int
@@ -73,15 +67,7 @@ class Create:
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Reuse:
-    """A revision with the same content already has the name: use it under ``number``, and adopt it if necessary."""
-
-    revision: Revision
-    number: int
-
-
-RevisionPlan: TypeAlias = Unchanged | Renumber | Create
+RevisionPlan: TypeAlias = Reuse | Create
 #: Returns the hash of data and a collision count.
 Digest: TypeAlias = Callable[[bytes, int], str]
 
@@ -189,12 +175,11 @@ def plan_revision(
                 break
         return Create(revision_name(workload, hashed), hashed, number, count, data)
     newest = equal[-1]
-    if newest is standing[-1] and newest.number == ordered[-1].number:
-        return Unchanged(newest)
-    return Renumber(newest, number)
+    is_newest = newest is standing[-1] and newest.number == ordered[-1].number
+    return Reuse(newest, newest.number if is_newest else number)
 
 
-def after_clash(workload: str, create: Create, existing: Revision, digest: Digest = revision_hash) -> Reuse | Create:
+def after_clash(workload: str, create: Create, existing: Revision, digest: Digest = revision_hash) -> RevisionPlan:
     """Return the next plan after the API server reports that the name exists: reuse the same content, else try the next
     name. [PM-90]
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.certs.issue import CertificateError, issue
-from app.certs.sources import STEP_SECONDS, ExternalFolder, ExternalSecret, SharedBundle
+from app.certs.sources import ExternalFolder, ExternalSecret, UnannouncedSource
 from app.kube.client import Client
 from tests.kit.virtualtime import EPOCH, VirtualClock
 from tests.kube.fakes import virtual
@@ -90,11 +90,11 @@ async def test_a_mounted_folder_is_read_atomically_and_followed(tmp_path: Path) 
 @virtual
 @pytest.mark.behaviour("MGR-35")
 async def test_replicas_with_different_authorities_agree_on_one_bundle() -> None:
-    one, two = (SharedBundle(VirtualClock(), STEP_SECONDS) for _ in range(2))
+    one, two = (UnannouncedSource(VirtualClock()) for _ in range(2))
     unusable = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
     expired = issue(("a",), EPOCH - timedelta(days=4000)).ca_cert
-    one.update(ONE.ca_cert, published=expired)
-    two.update(TWO.ca_cert, published=unusable + expired + one.text)
-    assert two.text == ONE.ca_cert + TWO.ca_cert
-    one.update(ONE.ca_cert, published=two.text)
-    assert one.text == two.text
+    one.taken(ONE, published=expired)
+    two.taken(TWO, published=unusable + expired + one.bundle)
+    assert two.bundle == ONE.ca_cert + TWO.ca_cert
+    one.taken(ONE, published=two.bundle)
+    assert one.bundle == two.bundle

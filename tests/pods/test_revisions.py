@@ -9,10 +9,8 @@ from app.kube.objects import OwnerReference, decode_controller_revision
 from app.pods.predicates import Owner
 from app.pods.revisions import (
     Create,
-    Renumber,
     Reuse,
     Revision,
-    Unchanged,
     after_clash,
     current_revision,
     in_order,
@@ -80,12 +78,12 @@ def created(data: bytes, number: int) -> Create:
 
 @pytest.mark.behaviour("PM-87", "PM-88", "PM-89", "PM-90")
 @pytest.mark.parametrize(("history", "data", "expected"), [
-    pytest.param(HISTORY, b"content 4", Unchanged(HISTORY[2]), id="the newest has the content"),
-    pytest.param(HISTORY, b"content 1", Renumber(HISTORY[0], 5), id="an older one has it: rollback"),
+    pytest.param(HISTORY, b"content 4", Reuse(HISTORY[2], 4), id="the newest has the content"),
+    pytest.param(HISTORY, b"content 1", Reuse(HISTORY[0], 5), id="an older one has it: rollback"),
     pytest.param(HISTORY, b"new", created(b"new", 5), id="none has it"),
-    pytest.param(EQUAL, b"same", Unchanged(EQUAL[1]), id="two have it: the newer is used"),
+    pytest.param(EQUAL, b"same", Reuse(EQUAL[1], EQUAL[1].number), id="two have it: the newer is used"),
     pytest.param(TERMINATING, b"wanted", created(b"wanted", 3), id="a terminating one has it"),
-    pytest.param(BELOW_TERMINATING, b"wanted", Renumber(BELOW_TERMINATING[0], 3), id="the newest is terminating"),
+    pytest.param(BELOW_TERMINATING, b"wanted", Reuse(BELOW_TERMINATING[0], 3), id="the newest is terminating"),
 ])  # fmt: skip
 def test_content_is_recorded_once(history: list[Revision], data: bytes, expected: object) -> None:
     assert plan_revision("web", data, history, 7) == expected
@@ -106,7 +104,7 @@ def test_a_null_creation_timestamp_equals_a_missing_one(metadata: str, same: boo
     data = f'{{"spec":{{"template":{{"spec":{{"containers":[]}},"metadata":{metadata},"$patch":"replace"}}}}}}'
     stored = {"metadata": {"name": "web-native"}, "revision": 1, "data": orjson.Fragment(data)}
     recorded = revision_of(decode_controller_revision(orjson.dumps(stored)))
-    assert (plan_revision("web", ours, [recorded], 0) == Unchanged(recorded)) is same
+    assert (plan_revision("web", ours, [recorded], 0) == Reuse(recorded, 1)) is same
 
 
 @pytest.mark.behaviour("PM-87")
@@ -167,11 +165,9 @@ def test_the_plan_makes_the_content_newest_and_keeps_the_order_of_others(
     if isinstance(plan, Create):
         used = Revision(plan.name, plan.number, plan.data)
         after = [*ordered, used]
-    elif isinstance(plan, Renumber):
+    else:
         used = replace(plan.revision, number=plan.number)
         after = [r for r in ordered if r.name != used.name] + [used]
-    else:
-        used, after = plan.revision, list(ordered)
     assert used.data == data
     assert not used.deleting
     assert in_order(after)[-1].number == used.number
