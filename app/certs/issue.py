@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -127,11 +127,21 @@ def issue(hosts: tuple[str, ...], now: datetime, reuse_ca_of: CertificateSet | N
     )
 
 
+class Condition(NamedTuple):
+    """Condition of a certificate set."""
+
+    #: Why it cannot be served, or an empty string.
+    fault: str
+    #: Whether it expires so soon that it must be renewed.
+    ending: bool = False
+    #: Whether its CA may sign another certificate. [MGR-34]
+    can_sign: bool = False
+
+
 def fault_of(certificates: CertificateSet, hosts: tuple[str, ...], now: datetime, renew_before: timedelta) -> str:
     """Return why a set must be replaced, or an empty string if it is sound. [MGR-33]"""
     try:
-        fault, _, _ = condition_of(certificates, hosts, now, renew_before)
-        if fault:
+        if fault := condition_of(certificates, hosts, now, renew_before).fault:
             return fault
         for name, held in _both(certificates):
             if held.not_valid_before_utc > now:
@@ -145,9 +155,9 @@ def fault_of(certificates: CertificateSet, hosts: tuple[str, ...], now: datetime
 
 def condition_of(
     certificates: CertificateSet, hosts: tuple[str, ...], now: datetime, renew_before: timedelta
-) -> tuple[str, bool, bool]:
-    """Return why a set cannot be served (or an empty string), whether it expires within ``renew_before``, and whether
-    its CA may sign again. Raises CertificateError if the set does not contain certificates.
+) -> Condition:
+    """Judge a set; it is ending if it expires within ``renew_before``. Raises CertificateError if it does not contain
+    certificates.
 
     A certificate whose validity starts in the future is accepted: either our clock is behind or the issuer's was ahead,
     and API servers may already accept it.
@@ -158,13 +168,14 @@ def condition_of(
     outlives = authority.not_valid_after_utc > now + renew_before
     can_sign = outlives and _reusable_ca(certificates, now) is not None
     if not _is_signed_by(certificates.cert, certificates.ca_cert):
-        return f"serving certificate: was not signed by the CA {authority.subject.rfc4514_string()}", True, can_sign
+        signer = authority.subject.rfc4514_string()
+        return Condition(f"serving certificate: was not signed by the CA {signer}", ending=True, can_sign=can_sign)
     missing = [host for host in hosts if not _fits(certificate, host)]
     if missing:
-        return f"serving certificate: is not valid for {', '.join(missing)}", True, can_sign
+        return Condition(f"serving certificate: is not valid for {', '.join(missing)}", ending=True, can_sign=can_sign)
     ends = min(held.not_valid_after_utc for _, held in _both(certificates))
     fault = "" if ends > now else f"serving certificate: expired at {ends:%Y-%m-%d %H:%M} UTC"
-    return fault, ends <= now + renew_before, can_sign
+    return Condition(fault, ends <= now + renew_before, can_sign)
 
 
 def _both(certificates: CertificateSet) -> tuple[tuple[str, x509.Certificate], tuple[str, x509.Certificate]]:

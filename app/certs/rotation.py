@@ -23,7 +23,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from app.certs.issue import CertificateError, CertificateSet, condition_of, expiry, from_secret_data, issue
+from app.certs.issue import CertificateError, CertificateSet, Condition, condition_of, expiry, from_secret_data
 
 #: Secret key → field of the announced set.
 _NEXT_KEYS: Final = {
@@ -42,17 +42,6 @@ _RETIRED_KEY: Final = "retired-ca-fingerprints"
 EXTRA_KEYS: Final = frozenset((*_NEXT_KEYS, _PREVIOUS_KEY, _RETIRED_KEY))
 #: Maximum number of retired CAs to remember.
 _RETIRED_KEPT: Final = 20
-
-
-class Condition(NamedTuple):
-    """Condition of a certificate set."""
-
-    #: Why it cannot be served, or an empty string.
-    fault: str
-    #: Whether it expires so soon that it must be renewed.
-    ending: bool = False
-    #: Whether its CA may sign another certificate. [MGR-34]
-    can_sign: bool = False
 
 
 Judge = Callable[[CertificateSet], Condition]
@@ -288,13 +277,8 @@ def judge_for(hosts: tuple[str, ...], now: datetime, renew_before: timedelta) ->
 
     def judge(certificates: CertificateSet) -> Condition:
         try:
-            return Condition(*condition_of(certificates, hosts, now, renew_before))
+            return condition_of(certificates, hosts, now, renew_before)
         except CertificateError as error:
             return Condition(str(error))
 
     return judge
-
-
-def maker_for(hosts: tuple[str, ...], now: datetime) -> Callable[[CertificateSet | None], CertificateSet]:
-    """Return a function that issues certificates."""
-    return lambda reuse: issue(hosts, now, reuse_ca_of=reuse)

@@ -31,7 +31,6 @@ from app.certs.rotation import (
     carried_out,
     joined,
     judge_for,
-    maker_for,
     plan,
     unexpired,
 )
@@ -192,7 +191,9 @@ class SecretCertificates:
                 raise KubeError(f"Secret {self._namespace}/{self._name}: our writes are being reverted: {step.why}")
             return self._held
         # A signing key is used once and never stored, so the next certificate comes with its own CA. [MGR-147]
-        made = carried_out(step.action, observed, maker_for(self._hosts, now)).without_ca_keys
+        made = carried_out(
+            step.action, observed, lambda reuse: issue(self._hosts, now, reuse_ca_of=reuse)
+        ).without_ca_keys
         await self._write(live, made)
         level = logging.INFO if live is None and observed.held is None else logging.WARNING
         why = f" ({step.why})" if step.why else ""

@@ -10,10 +10,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from app.certs.issue import CertificateSet, from_secret_data, issue
+from app.certs.issue import CertificateSet, Condition, from_secret_data, issue
 from app.certs.rotation import (
     Action,
-    Condition,
     Observed,
     Rotation,
     StepTimer,
