@@ -32,12 +32,8 @@ EXEC_PLUGIN_TIMEOUT = 60.0
 EXPIRY_SKEW = timedelta(minutes=1)
 
 
-async def _no_authorization() -> str | None:
-    return None
-
-
-async def _nothing_to_renew() -> None:
-    return None
+async def _nothing() -> None:
+    """Authorization and renewal where none is needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +50,8 @@ class ClusterConfig:
     source: str = ""
     #: The default namespace of the context, if it names one.
     namespace: str = ""
-    authorization: Callable[[], Awaitable[str | None]] = field(default=_no_authorization)
-    renew: Callable[[], Awaitable[None]] = field(default=_nothing_to_renew)
+    authorization: Callable[[], Awaitable[str | None]] = field(default=_nothing)
+    renew: Callable[[], Awaitable[None]] = field(default=_nothing)
 
 
 async def load_config(

@@ -10,7 +10,7 @@ import asyncio
 import os
 import ssl
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -20,7 +20,7 @@ import httptools
 
 from app.kube.config import ClusterConfig
 from app.kube.errors import ConfigError, RequestInfo, TransportError
-from app.kube.wire import Request, Response, Stream
+from app.kube.wire import OnResponse, Request, Response, Stream, ignore_response
 
 #: Maximum bytes that a server may send without content: a response head, interim responses, trailers.
 MAX_HEAD: Final = 64 * 1024
@@ -195,16 +195,10 @@ class Connection:
         asyncio.get_running_loop().call_later(CLOSE_SECONDS, self._writer.transport.abort)
 
 
-def _ignore(_code: str, _method: str, _host: str) -> None:
-    """Default callback that ignores responses."""
-
-
 class PlainTransport:
     """A :class:`app.kube.wire.Transport` for one API server."""
 
-    def __init__(self, config: ClusterConfig, *, on_response: Callable[[str, str, str], None] = _ignore) -> None:
-        """Create a transport. ``on_response`` is called once per response with its HTTP status (``<error>`` without
-        one), method and host."""
+    def __init__(self, config: ClusterConfig, *, on_response: OnResponse = ignore_response) -> None:
         if config.proxy:
             raise ConfigError(f"{config.source}: proxies to the API server are not supported here; remove proxy-url")
         try:

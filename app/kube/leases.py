@@ -12,7 +12,7 @@ import contextlib
 import logging
 import socket
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from datetime import datetime
 from random import Random
@@ -105,7 +105,7 @@ class LeaderElector:
         """Return the holder of the lease when it was last seen; empty if none."""
         return (self._observed.spec.holder_identity or "") if self._observed is not None else ""
 
-    async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
+    async def run(self, lead: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Wait for the lease, then run ``lead`` while renewing it.
 
         Returns when ``lead`` does. Raises what ``lead`` raises, or cancels it and raises ``LeadershipLost``. In any
@@ -116,7 +116,7 @@ class LeaderElector:
         self._set_leading(True)
         logger.info("lease %s/%s: %s is now the leader", self.namespace, self.name, self.identity)
         renewing = asyncio.create_task(self._renew(), name=f"lease {self.name}: renew")
-        work = asyncio.create_task(_as_coroutine(lead), name=f"lease {self.name}: lead")
+        work = asyncio.create_task(lead(), name=f"lease {self.name}: lead")
         try:
             await asyncio.wait({renewing, work}, return_when=asyncio.FIRST_COMPLETED)
             if not work.done():
@@ -276,10 +276,6 @@ class LeaderElector:
             live = await self._client.get(LEASES, self.name, self.namespace, decode=decode_lease)
             if live.spec.holder_identity == self.identity:
                 await self._patch(live, spec)
-
-
-async def _as_coroutine(lead: Callable[[], Awaitable[None]]) -> None:
-    await lead()
 
 
 async def _cancel(task: asyncio.Task[None]) -> None:

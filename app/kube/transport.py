@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -14,10 +14,8 @@ from yarl import URL
 
 from app.kube.config import ClusterConfig
 from app.kube.errors import RequestInfo, TransportError
-from app.kube.wire import Request, Response, Stream
+from app.kube.wire import OnResponse, Request, Response, Stream, ignore_response
 
-#: Called once per response with the HTTP status (or ``<error>``), method and host. For ``rest_client_requests_total``.
-OnResponse = Callable[[str, str, str], None]
 #: Compressed lists would be decompressed in a thread, and cost more than they save inside a cluster.
 _HEADERS = {"Accept-Encoding": "identity"}
 _FAILURES = (aiohttp.ClientError, TimeoutError, OSError)
@@ -25,14 +23,10 @@ _CONNECT_SECONDS: Final = 10.0
 _REQUEST_SECONDS: Final = 60.0
 
 
-def _ignore(_code: str, _method: str, _host: str) -> None:
-    """Default callback that ignores responses."""
-
-
 class AiohttpTransport:
     """HTTP/1.1 with persistent connections in one aiohttp session, created on first use in the current event loop."""
 
-    def __init__(self, config: ClusterConfig, *, on_response: OnResponse = _ignore) -> None:
+    def __init__(self, config: ClusterConfig, *, on_response: OnResponse = ignore_response) -> None:
         self.config = config
         self._on_response = on_response
         self._base = config.host

@@ -71,6 +71,15 @@ class Transport(Protocol):
     async def close(self) -> None: ...
 
 
+#: Called once per response with its HTTP status (``<error>`` without one), method and host. For
+#: ``rest_client_requests_total``.
+OnResponse = Callable[[str, str, str], None]
+
+
+def ignore_response(_code: str, _method: str, _host: str) -> None:
+    """Count no responses."""
+
+
 T = TypeVar("T", default=dict[str, Any])
 
 
