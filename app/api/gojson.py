@@ -261,7 +261,7 @@ def go_value(go_type: GoType, value: Any, path: str = "") -> Any:
         raise GoTypeError(f"{path}: nested too deep") from None
 
 
-def go_error(go_type: GoType, value: Any, path: str = "") -> str:
+def go_error(go_type: GoType, value: Any, path: str) -> str:
     """Return why Go cannot unmarshal ``value`` into ``go_type``, or "" if it can."""
     try:
         go_value(go_type, value, path)

@@ -126,7 +126,7 @@ def observed_pods(
     settings: WorkloadSettings,
     *,
     matches: Callable[[Pod], bool],
-    releases_inactive: bool = False,
+    releases_inactive: bool,
 ) -> tuple[ObservedPods, dict[str, PodFacts]]:
     """Classify cached ``pods``, reusing the facts in ``known`` (by UID). Return them and the facts for the next call.
 

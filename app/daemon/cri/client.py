@@ -240,14 +240,13 @@ class NoRuntime(CriError):
     """No runtime can be used; the message lists the sockets that were tried."""
 
 
-def sockets(socket_file: str, exists: Callable[[Path], bool], roots: Sequence[Path] | None = None) -> list[Path]:
+def sockets(socket_file: str, exists: Callable[[Path], bool]) -> list[Path]:
     """Return the sockets to try, in order. ``socket_file`` selects a single one; a relative path is below the mount
     point.
 
     Without a mount point, the host's own directories are searched. A socket found under two names is tried once.
     """
-    if roots is None:
-        roots = (MOUNTED,) if exists(MOUNTED) else ON_HOST
+    roots = (MOUNTED,) if exists(MOUNTED) else ON_HOST
     if socket_file:
         given = Path(socket_file)
         wanted = (

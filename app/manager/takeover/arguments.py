@@ -39,7 +39,7 @@ class Arguments:
         return _gates_in(self.arguments)[0]
 
 
-def of_manager(container: Mapping[str, Any], configurations: Iterable[Mapping[str, Any]] = ()) -> Arguments:
+def of_manager(container: Mapping[str, Any], configurations: Iterable[Mapping[str, Any]]) -> Arguments:
     """Return the arguments of the manager's container, with its gates in effect.
 
     ``configurations`` are its webhook configurations, which indicate what an image without a version tag serves. Raises
