@@ -35,6 +35,7 @@ async def serve(client: Client, port: int) -> None:
 
     from app.dashboard.board import board_of
     from app.dashboard.pages import create_dashboard
+    from app.kube.concurrency import cancel
     from app.kube.resources import NAMESPACES
     from app.manager.features import features
     from app.manager.serving import StartError, bind
@@ -54,5 +55,4 @@ async def serve(client: Client, port: int) -> None:
         try:
             await uvicorn.Server(config).serve([listener])
         finally:
-            following.cancel()
-            await asyncio.gather(following, return_exceptions=True)
+            await cancel(following)

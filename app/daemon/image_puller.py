@@ -27,6 +27,7 @@ from app.daemon.image_plan import FAILED, PULLING, SUCCEEDED, WAITING, Key, Task
 from app.daemon.objects import NODE_IMAGES, ImageTagStatus, NodeImage, SecretReference
 from app.kube.client import Client
 from app.kube.clock import TokenBucket, rfc3339
+from app.kube.concurrency import cancel
 from app.kube.controller import Controller, Result, Watch, to_self
 from app.kube.errors import KubeError
 from app.kube.events import EventRecorder, reference
@@ -162,10 +163,7 @@ class ImagePuller:
         try:
             await self.controller.run()
         finally:
-            jobs = [pull.job for pull in self._pulls.values() if pull.job is not None]
-            for job in jobs:
-                job.cancel()
-            await asyncio.gather(*jobs, return_exceptions=True)
+            await cancel(*(pull.job for pull in self._pulls.values() if pull.job is not None))
 
     @property
     def pulls(self) -> dict[Key, ImageTagStatus]:

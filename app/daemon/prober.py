@@ -19,6 +19,7 @@ from app.daemon.probes_and_hooks import Network, Outcome, ProbeError, probe_comm
 from app.daemon.recreate_plan import newest
 from app.kube.client import Client
 from app.kube.clock import TokenBucket, rfc3339
+from app.kube.concurrency import cancel
 from app.kube.controller import Controller, Watch, to_self
 from app.kube.events import EventRecorder
 from app.kube.expectations import ResourceVersionExpectations
@@ -162,10 +163,7 @@ class Prober:
                 group.create_task(self.controller.run(), name="probes to run")
                 group.create_task(self.teller.run(), name="probe results")
         finally:
-            tasks = [worker.task for worker in self._workers.values() if worker.task is not None]
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await cancel(*(worker.task for worker in self._workers.values() if worker.task is not None))
 
     @property
     def results(self) -> dict[Key, str]:

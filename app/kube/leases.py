@@ -20,6 +20,7 @@ from typing import Any
 
 from app.kube.client import Client, get_or_none
 from app.kube.clock import rfc3339_micro
+from app.kube.concurrency import cancel
 from app.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
 from app.kube.objects import Lease, LeaseSpec, decode_lease
 from app.kube.resources import LEASES
@@ -126,9 +127,9 @@ class LeaderElector:
             work.result()
         finally:
             # Keep renewing while the work shuts down: until then it must not run elsewhere.
-            await _cancel(work)
+            await cancel(work)
             lost = renewing.done()
-            await _cancel(renewing)
+            await cancel(renewing)
             self._set_leading(False)
             if self._release_on_exit and not lost:
                 await self._release()
@@ -276,9 +277,3 @@ class LeaderElector:
             live = await self._client.get(LEASES, self.name, self.namespace, decode=decode_lease)
             if live.spec.holder_identity == self.identity:
                 await self._patch(live, spec)
-
-
-async def _cancel(task: asyncio.Task[None]) -> None:
-    """Cancel a task and wait for it to end. Its errors are handled where its result is awaited."""
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)

@@ -19,7 +19,7 @@ from app.framework.options import Enabled
 from app.framework.watched import Scope, Stores, Watched, agents_namespace, merged
 from app.kube.client import Client
 from app.kube.clock import Clock, SystemClock, TokenBucket
-from app.kube.concurrency import task_group
+from app.kube.concurrency import cancel, task_group
 from app.kube.config import load_config
 from app.kube.errors import KubeError
 from app.kube.reflector import Reflector, ReflectorMetrics
@@ -42,9 +42,7 @@ async def first_ended(*work: Coroutine[Any, Any, Any]) -> AsyncIterator[Sequence
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         yield tasks
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel(*tasks)
 
 
 class Tasks:
@@ -88,9 +86,7 @@ class Tasks:
             finish()
         if self._finishing:
             await asyncio.wait(self._finishing, timeout=grace_seconds)
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await cancel(*self._tasks)
 
     def raise_failure(self) -> None:
         if self._failure is not None:

@@ -23,6 +23,7 @@ from app.certs.sources import (
 from app.framework.policies import PolicyError
 from app.kube.admission import Webhook
 from app.kube.clock import Backoff
+from app.kube.concurrency import cancel
 from app.kube.controller import Controller
 from app.kube.errors import KubeError
 from app.kube.leases import LeaderElector, LeaderMetrics, LeadershipLost, LeaseTimes, identity
@@ -261,8 +262,7 @@ class Reconciler(LeaderMetrics):
         self._reconciling.stop()
         if self._work is not None:
             await asyncio.wait({self._work}, timeout=FINISH_SECONDS)
-            self._work.cancel()
-            await asyncio.gather(self._work, return_exceptions=True)
+            await cancel(self._work)
         self._stop_watching()
         await self._recorders.flush()
 

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import uvicorn
 
+from app.kube.concurrency import cancel
 from app.manager.limits import Connections, KnownCallers, Limits, plain_address, within_descriptors
 from app.manager.protocol import BoundedProtocol
 
@@ -62,9 +63,7 @@ class Acceptor:
             self._loop.remove_reader(self._listener)
 
     async def wait_closed(self) -> None:
-        for task in self._opening:
-            task.cancel()
-        await asyncio.gather(*self._opening, return_exceptions=True)
+        await cancel(*self._opening)
 
     def _listen(self) -> None:
         self._again = None
