@@ -187,8 +187,9 @@ def init_container_errors(container: Json, volumes: Mapping[str, Json], path: Pa
             yield forbidden(path.child(name), detail)
 
 
-def _common_errors(container: Json, volumes: Mapping[str, Json], path: Path) -> Iterator[FieldError]:
-    name, image = container["name"], container.get("image", "")
+def name_errors(container: Json, path: Path) -> Iterator[FieldError]:
+    """Validate the name and the image of a container."""
+    name, image = container.get("name") or "", container.get("image") or ""
     if name:
         yield from (invalid(path.child("name"), name, message) for message in is_dns1123_label(name))
     else:
@@ -197,6 +198,10 @@ def _common_errors(container: Json, volumes: Mapping[str, Json], path: Path) -> 
         yield required(path.child("image"))
     elif image != image.strip():
         yield invalid(path.child("image"), image, "must not have leading or trailing whitespace")
+
+
+def _common_errors(container: Json, volumes: Mapping[str, Json], path: Path) -> Iterator[FieldError]:
+    yield from name_errors(container, path)
     message_policy = container.get("terminationMessagePolicy", "File")
     if message_policy not in _MESSAGE_POLICIES:
         yield not_supported(path.child("terminationMessagePolicy"), message_policy, _MESSAGE_POLICIES)

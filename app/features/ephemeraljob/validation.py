@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from app.api.core.containers import security_errors
+from app.api.core.containers import name_errors, security_errors
 from app.api.core.env import env_errors, env_from_errors
 from app.api.gocore import container_json
-from app.kube.fielderrors import FieldError, Path, duplicate, forbidden, invalid, not_supported, required, too_many
+from app.kube.fielderrors import FieldError, Path, duplicate, forbidden, not_supported, required, too_many
 from app.kube.selectors import validate_selector
-from app.kube.validation import is_dns1123_label
 
 _PULL_POLICIES: Final = ("Always", "IfNotPresent", "Never")
 _MESSAGE_POLICIES: Final = ("File", "FallbackToLogsOnError")
@@ -53,15 +52,7 @@ def container_errors(containers: Sequence[Mapping[str, Any]]) -> list[FieldError
 
 
 def _one(container: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
-    name, image = container.get("name") or "", container.get("image") or ""
-    if name:
-        yield from (invalid(path.child("name"), name, message) for message in is_dns1123_label(name))
-    else:
-        yield required(path.child("name"))
-    if not image:
-        yield required(path.child("image"))
-    elif image != image.strip():
-        yield invalid(path.child("image"), image, "must not have leading or trailing whitespace")
+    yield from name_errors(container, path)
     yield from _one_of(container, "terminationMessagePolicy", _MESSAGE_POLICIES, path)
     for index, port in enumerate(container.get("ports") or ()):
         if not port.get("protocol"):
