@@ -14,10 +14,6 @@ if TYPE_CHECKING:
     from app.kube.client import Client
 
 
-class ProtectError(CommandError):
-    """The label cannot be written or would have no effect; the message says what to do instead."""
-
-
 _What = Annotated[list[str], words("KIND NAME, or KIND/NAME; KIND is Deployment, deploy, deployments.apps …")]
 
 
@@ -69,20 +65,20 @@ def _command(what: list[str], namespace: str, value: str, kubeconfig: str, conte
 
 
 def wanted_kind(table: tuple[ProtectedKind, ...], kind: str, name: str, value: str) -> ProtectedKind:
-    """Return the kind with this name. Raises ProtectError if there is none, or if the value has no effect on it."""
+    """Return the kind with this name. Raises CommandError if there is none, or if the value has no effect on it."""
     from app.features.deletionprotection.protected_kinds import Cascading, find_kind
 
     found = find_kind(table, kind)
     if found is None:
         known = ", ".join(row.full_name for row in table)
-        raise ProtectError(f"{kind} {name}: deletion protection does not cover this kind; it covers {known}")
+        raise CommandError(f"{kind} {name}: deletion protection does not cover this kind; it covers {known}")
     if value == "Cascading" and found.cascading is Cascading.NOTHING:
-        raise ProtectError(f"{found.kind} {name}: --cascading has no effect on this kind; omit it")
+        raise CommandError(f"{found.kind} {name}: --cascading has no effect on this kind; omit it")
     return found
 
 
 async def set_protection(client: Client, kind: ProtectedKind, name: str, namespace: str, value: str) -> str:
-    """Write the label; an empty value removes it. Return a one-line summary. Raises ProtectError or KubeError."""
+    """Write the label; an empty value removes it. Return a one-line summary. Raises CommandError or KubeError."""
     from app.api import names
     from app.kube.errors import NotFound, describe
 
@@ -91,7 +87,7 @@ async def set_protection(client: Client, kind: ProtectedKind, name: str, namespa
         metadata = (await client.get(kind.endpoint, name, namespace))["metadata"]
     except NotFound:
         hint = "; use -n to specify another namespace" if namespace else ""
-        raise ProtectError(f"{called}: not found{hint}") from None
+        raise CommandError(f"{called}: not found{hint}") from None
     before = (metadata.get("labels") or {}).get(names.DELETE_PROTECTION, "")
     if before == value:
         return f"{called}: {_state(value)} already" if value else f"{called}: was not protected"

@@ -4,9 +4,10 @@ import json
 
 import pytest
 
-from app.cli.protect import ProtectError, set_protection, wanted_kind
+from app.cli.protect import set_protection, wanted_kind
 from app.features.deletionprotection.protected_kinds import load_table
 from app.kube.client import Client
+from app.kube.errors import CommandError
 from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import virtual
 from tests.pods.apiserver import ApiServer
@@ -43,18 +44,18 @@ async def test_the_label_is_set_changed_and_removed() -> None:
 @virtual
 async def test_a_missing_object_is_reported_with_the_fix() -> None:
     client = Client(ApiServer(), VirtualClock())
-    with pytest.raises(ProtectError, match="Deployment shop/web: not found; use -n to specify another namespace"):
+    with pytest.raises(CommandError, match="Deployment shop/web: not found; use -n to specify another namespace"):
         await set_protection(client, wanted_kind(TABLE, "deploy", "web", "Always"), "web", "shop", "Always")
-    with pytest.raises(ProtectError, match=r"Namespace shop: not found$"):
+    with pytest.raises(CommandError, match=r"Namespace shop: not found$"):
         await set_protection(client, wanted_kind(TABLE, "ns", "shop", "Always"), "shop", "", "Always")
 
 
 def test_an_unprotected_kind_is_refused_with_the_list_of_protected_ones() -> None:
-    with pytest.raises(ProtectError, match=r"daemonset web: .* it covers namespaces, .*deployments\.apps"):
+    with pytest.raises(CommandError, match=r"daemonset web: .* it covers namespaces, .*deployments\.apps"):
         wanted_kind(TABLE, "daemonset", "web", "Always")
 
 
 @pytest.mark.behaviour("DP-29")
 def test_cascading_is_refused_where_it_has_no_effect() -> None:
-    with pytest.raises(ProtectError, match="Service web: --cascading has no effect on this kind; omit it"):
+    with pytest.raises(CommandError, match="Service web: --cascading has no effect on this kind; omit it"):
         wanted_kind(TABLE, "svc", "web", "Cascading")
