@@ -53,7 +53,7 @@ class Updater:
         if not due:
             return outcome, frozenset()
         settings, now = snapshot.resolved.settings, self.writer.clock.now()
-        by_subresource = not settings.gates.vertical_scaling or await self.writer.server.has_resize_subresource()
+        by_subresource = not settings.gates.vertical_scaling or await self.writer.has_resize_subresource()
         steps: list[tuple[PodFacts, PodRefresh]] = []
         errors: list[str] = []
         for pod in due:

@@ -58,32 +58,14 @@ class Wording:
     updated_in_place: str = "successfully update pod {pod} in-place(revision {revision})"
 
 
-#: Seconds for which the version is cached.
-VERSION_TTL: Final = 600.0
-
-
-class ServerVersion:
-    """Version of the client's API server."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        self._version = Remembered(client.clock, self._read, seconds=VERSION_TTL)
-
-    async def has_resize_subresource(self) -> bool:
-        """Return whether Pods have the subresource ``resize``. Raises any API error. [PM-37]"""
-        return has_resize_subresource(await self._version())
-
-    async def _read(self) -> str:
-        answer = orjson.loads(await self._client.raw("/version"))
-        return str(answer.get("gitVersion") or "?") if isinstance(answer, dict) else "?"
-
-
 # Writes of a workload. Independent writes run concurrently up to a limit. Expectations are set before a request is sent
 # and removed if it fails; events report the result. [CS-52, CS-57]
 
 #: Maximum number of concurrent Pod creations. The API server keeps 25 connections to a webhook. Each request beyond
 #: that opens and closes another connection, and a TLS handshake costs more than a review.
 MAX_CONCURRENT_CREATIONS: Final = 24
+#: Seconds for which the version of the API server is cached.
+VERSION_TTL: Final = 600.0
 #: Maximum length of a Pod's JSON in a failure message.
 MAX_SHOWN_JSON: Final = 200
 
@@ -103,10 +85,18 @@ class Writer:
         self._events = events
         self._kind = kind
         self.expectations = Expectations(client.clock)
-        self.server = ServerVersion(client)
+        self._version = Remembered(client.clock, self._read_version, seconds=VERSION_TTL)
         #: Checked before a Pod is deleted or taken out of service. [PUB-90]
         self.budget: DisruptionBudget = NoBudget()
         self.agents: NodeAgents = NoNodeAgents()
+
+    async def has_resize_subresource(self) -> bool:
+        """Return whether Pods have the subresource ``resize``. Raises any API error. [PM-37]"""
+        return has_resize_subresource(await self._version())
+
+    async def _read_version(self) -> str:
+        answer = orjson.loads(await self._client.raw("/version"))
+        return str(answer.get("gitVersion") or "?") if isinstance(answer, dict) else "?"
 
     def event(self, workload: KubeObject, reason: str, message: str, *, warning: bool = False) -> None:
         """Record an event about the workload. [CS-156 … CS-167]"""
@@ -397,7 +387,7 @@ class Writer:
         it was chosen, its revision or state has changed or it has become ready.
         """
         was = state_of(pod)
-        by_subresource = not spec.container_resources or await self.server.has_resize_subresource()
+        by_subresource = not spec.container_resources or await self.has_resize_subresource()
 
         async def write(found: Pod) -> float | None:
             at = found.metadata.labels.get(names.CONTROLLER_REVISION_HASH, "")
