@@ -38,16 +38,8 @@ _LENGTH: Final = struct.Struct("!II")
 _SLICE: Final = 256 * 1024
 
 
-class _Head(msgspec.Struct, frozen=True, array_like=True):
-    """A response without its payload."""
-
-    status: int
-    outcome: str
-    unconverted: int
-    reasons: tuple[str, ...]
-
-
-_decode_head = msgspec.msgpack.Decoder(_Head).decode
+#: Decodes a response without its payload: status, outcome, unconverted, reasons.
+_decode_head = msgspec.msgpack.Decoder(tuple[int, str, int, tuple[str, ...]]).decode
 
 
 class _Process(NamedTuple):
@@ -182,11 +174,11 @@ class ConversionWorker:
                     sink.write(part[start : start + _SLICE])
                     await sink.drain()
             head_size, size = _LENGTH.unpack(await source.readexactly(_LENGTH.size))
-            head = _decode_head(await source.readexactly(head_size))
+            status, outcome, unconverted, reasons = _decode_head(await source.readexactly(head_size))
             parts = [await source.readexactly(min(_SLICE, size - start)) for start in range(0, size, _SLICE)]
         except EOFError:
             raise OSError("the conversion process exited before responding") from None
-        return Converted(head.status, parts, head.outcome, head.unconverted, head.reasons)
+        return Converted(status, parts, outcome, unconverted, reasons)
 
 
 def work(source: BinaryIO, sink: BinaryIO) -> None:
@@ -195,7 +187,7 @@ def work(source: BinaryIO, sink: BinaryIO) -> None:
         size, _ = _LENGTH.unpack(head)
         answer = convert_review(source.read(size), convert)
         payload = answer.payload
-        encoded = msgspec.msgpack.encode(_Head(answer.status, answer.outcome, answer.unconverted, answer.reasons))
+        encoded = msgspec.msgpack.encode((answer.status, answer.outcome, answer.unconverted, answer.reasons))
         sink.write(_LENGTH.pack(len(encoded), len(payload)))
         sink.write(encoded)
         sink.write(payload)

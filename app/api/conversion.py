@@ -298,7 +298,7 @@ def _lost(back: Json, original: Json, source: Version, target: Version) -> Itera
 
 
 def _noted(path: FieldPath, shown: Any, value: Any, parent: Any) -> Change:
-    change: Change = {"path": [{"name": step.name} if isinstance(step, _Named) else step for step in path]}
+    change: Change = {"path": [{"name": str(step)} if isinstance(step, _Named) else step for step in path]}
     if shown is not _ABSENT:
         change["shown"] = shown
     if value is not _ABSENT:
@@ -320,14 +320,9 @@ _ABSENT: Final = _Absent()
 
 
 class _Named(str):
-    """An item in a list of named objects."""
+    """The name of an item in a list of named objects."""
 
     __slots__ = ()
-
-    @property
-    def name(self) -> str:
-        """The item's name."""
-        return str(self)
 
 
 def _same(one: Any, other: Any) -> bool:
@@ -372,7 +367,7 @@ _Items = dict[int, tuple[list[Any], dict[str, Any]]]
 def _get(value: Any, path: Any, items: _Items | None = None) -> Any:
     for step in path:
         if isinstance(step, _Named | dict):
-            name = step.name if isinstance(step, _Named) else step["name"]
+            name = step if isinstance(step, _Named) else step["name"]
             value = _by_name(value, {} if items is None else items).get(name, _ABSENT)
         else:
             value = value.get(step, _ABSENT) if isinstance(value, dict) else _ABSENT
