@@ -25,7 +25,7 @@ from app.daemon.credentials import (
 from app.daemon.cri.types import Auth, CriError, Runtime, RuntimeUnavailable
 from app.daemon.image_plan import FAILED, PULLING, SUCCEEDED, WAITING, Key, Task
 from app.daemon.objects import NODE_IMAGES, ImageTagStatus, NodeImage, SecretReference
-from app.kube.client import Client
+from app.kube.client import Client, patch_seen_status
 from app.kube.clock import TokenBucket, rfc3339
 from app.kube.concurrency import cancel
 from app.kube.controller import Controller, Result, Watch, to_self
@@ -34,7 +34,7 @@ from app.kube.events import EventRecorder, reference
 from app.kube.expectations import ResourceVersionExpectations
 from app.kube.fielderrors import duration
 from app.kube.jsonvalues import cut_text
-from app.kube.objects import Metadata, Secret, decode_metadata, decode_secret
+from app.kube.objects import Secret, decode_secret
 from app.kube.queue import RateLimits
 from app.kube.resources import SECRETS, ObjectKey
 from app.kube.store import Store
@@ -187,15 +187,7 @@ class ImagePuller:
             return None
         if not self._writes.try_take():
             return Result(requeue_after=1.0 / _WRITES_PER_SECOND)
-        metadata = node_image.metadata
-        written: Metadata = await self._client.patch(
-            NODE_IMAGES,
-            metadata.name,
-            {"metadata": {"uid": metadata.uid, "resourceVersion": metadata.resource_version}, "status": patch},
-            subresource="status",
-            decode=decode_metadata,
-        )
-        self._written.expect(written.metadata)
+        self._written.expect(await patch_seen_status(self._client, NODE_IMAGES, node_image.metadata, patch))
         return None
 
     def _start(self, task: Task) -> None:

@@ -17,13 +17,13 @@ from app.daemon.objects import NODE_POD_PROBES, NodePodProbe
 from app.daemon.probe_plan import Key, ProbeProgress, Result, Wanted
 from app.daemon.probes_and_hooks import Network, Outcome, ProbeError, probe_command, text_of
 from app.daemon.recreate_plan import newest
-from app.kube.client import Client
+from app.kube.client import Client, patch_seen_status
 from app.kube.clock import TokenBucket, rfc3339
 from app.kube.concurrency import cancel
 from app.kube.controller import Controller, Watch, to_self
 from app.kube.events import EventRecorder
 from app.kube.expectations import ResourceVersionExpectations
-from app.kube.objects import ObjectReference, Pod, decode_metadata
+from app.kube.objects import ObjectReference, Pod
 from app.kube.queue import RateLimits
 from app.kube.resources import PODS, ObjectKey
 from app.kube.store import Store
@@ -180,7 +180,6 @@ class Prober:
         node_pod_probe = self._store.by_key(key)
         if node_pod_probe is None or self._written.unsatisfied(node_pod_probe.metadata) is not None:
             return
-        metadata = node_pod_probe.metadata
         if (early := self._next_write - self._clock.monotonic()) > 0:
             self.teller.queue.add_after(key, early)
             return
@@ -193,14 +192,8 @@ class Prober:
         if report.status is None:
             return
         self._next_write = self._clock.monotonic() + self._writes.reserve()
-        written = await self._client.patch(
-            NODE_POD_PROBES,
-            metadata.name,
-            {"metadata": {"uid": metadata.uid, "resourceVersion": metadata.resource_version}, "status": report.status},
-            subresource="status",
-            decode=decode_metadata,
-        )
-        self._written.expect(written.metadata)
+        written = await patch_seen_status(self._client, NODE_POD_PROBES, node_pod_probe.metadata, report.status)
+        self._written.expect(written)
         for key_of_probe, result in report.news:
             self._record_events(key_of_probe, result)
 

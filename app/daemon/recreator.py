@@ -19,12 +19,12 @@ from app.daemon.objects import (
 )
 from app.daemon.probes_and_hooks import Stopper, container_reference, recorded_hook
 from app.daemon.recreate_plan import Found
-from app.kube.client import Client
+from app.kube.client import Client, patch_seen_status
 from app.kube.clock import CONFLICT_ATTEMPTS, conflict_wait
 from app.kube.controller import Controller, Result, Watch
 from app.kube.errors import Conflict, KubeError, NotFound
 from app.kube.expectations import ResourceVersionExpectations
-from app.kube.objects import Pod, decode_metadata, decode_pod
+from app.kube.objects import Pod, decode_pod
 from app.kube.queue import RateLimits
 from app.kube.resources import PODS, ObjectKey
 from app.kube.store import Change, Store
@@ -258,23 +258,12 @@ class Recreator:
     async def _write(self, request: RecreateRequest, status: Mapping[str, Any]) -> str:
         """Patch the status if the request has not changed, so that updates by other clients are kept, and return the
         new version. The check uses the resource version: the API server ignores the UID on ``/status``. [CRR-63]"""
-        metadata = request.metadata
         try:
-            written = await self._client.patch(
-                RECREATE_REQUESTS,
-                metadata.name,
-                {
-                    "metadata": {"uid": metadata.uid, "resourceVersion": metadata.resource_version},
-                    "status": status,
-                },
-                metadata.namespace,
-                subresource="status",
-                decode=decode_metadata,
-            )
+            written = await patch_seen_status(self._client, RECREATE_REQUESTS, request.metadata, status)
         except NotFound:
-            return metadata.resource_version
-        self._written.expect(written.metadata)
-        return written.metadata.resource_version
+            return request.metadata.resource_version
+        self._written.expect(written)
+        return written.resource_version
 
 
 def _is_restarted(pod: Pod | None, exit_code: int) -> bool:

@@ -26,7 +26,7 @@ from typing_extensions import TypeVar
 from app.kube import jsonvalues
 from app.kube.clock import CONFLICT_ATTEMPTS, Clock, TokenBucket, conflict_wait
 from app.kube.errors import ApiError, Conflict, DecodeError, Gone, NotFound, RequestInfo, TooManyRequests, api_error
-from app.kube.objects import Meta, decode_metadata
+from app.kube.objects import Meta, ObjectMeta, decode_metadata
 from app.kube.resources import Resource
 from app.kube.wire import USER_AGENT, Listing, Request, Response, Stream, Transport, read_list
 
@@ -435,6 +435,17 @@ async def retry_conflicts(client: Client, attempt: Callable[[int], Awaitable[Fou
         except Conflict:
             await client.clock.sleep(conflict_wait(number))
     return await attempt(CONFLICT_ATTEMPTS - 1)
+
+
+async def patch_seen_status(
+    client: Client, resource: Resource, seen: ObjectMeta, status: Mapping[str, Any]
+) -> ObjectMeta:
+    """Patch the status of an object if it is still as ``seen``. Return its new metadata. Raises KubeError."""
+    body = {"metadata": {"uid": seen.uid, "resourceVersion": seen.resource_version}, "status": status}
+    written = await client.patch(
+        resource, seen.name, body, seen.namespace, subresource="status", decode=decode_metadata
+    )
+    return written.metadata
 
 
 async def delete_if_present(client: Client, resource: Resource, metadata: Meta) -> bool:
