@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from app.framework.options import Gate, Stage
+from app.framework.options import Gate, Stage, parse_bool
 from app.manager.features import features
 
 
@@ -205,12 +205,10 @@ def _forced(values: dict[str, bool]) -> dict[str, bool]:
 
 
 def _boolean(name: str, value: str) -> bool:
-    lowered = value.strip().lower()
-    if lowered in ("true", "t", "1"):
-        return True
-    if lowered in ("false", "f", "0"):
-        return False
-    raise FeatureGateError(f"--feature-gates: {name}: expected true or false, got {value.strip()!r}")
+    try:
+        return parse_bool(value.strip().lower())
+    except ValueError as error:
+        raise FeatureGateError(f"--feature-gates: {name}: {error}, got {value.strip()!r}") from None
 
 
 def _unknown(name: str) -> str:
