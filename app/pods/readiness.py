@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
 
@@ -40,19 +40,14 @@ class InitialMetadata(Protocol):
         ...
 
 
-class NotReadyKey(NamedTuple):
+class NotReadyKey(msgspec.Struct, frozen=True, order=True, rename="camel"):
     """A user agent that keeps a Pod not ready, and its key. Keys sort in the order used in messages."""
 
-    user_agent: str
-    key: str
-
-
-class _Entry(msgspec.Struct, frozen=True, rename="camel"):
     user_agent: str = ""
     key: str = ""
 
 
-_decode_message = msgspec.json.Decoder(list[_Entry]).decode
+_decode_message = msgspec.json.Decoder(tuple[NotReadyKey, ...]).decode
 
 # The keys that controllers use. [PM-66]
 PRE_DELETE_HOOK: Final = NotReadyKey("Lifecycle", "preDeleteHook")
@@ -67,10 +62,9 @@ def recreate_request(namespace: str, name: str) -> NotReadyKey:
 def not_ready_keys(message: str) -> tuple[NotReadyKey, ...]:
     """Return the keys in a condition's message; an unparsable message has none. [PM-65]"""
     try:
-        entries = _decode_message(message.encode())
+        return _decode_message(message.encode())
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return ()
-    return tuple(NotReadyKey(entry.user_agent, entry.key) for entry in entries)
 
 
 def message_of(keys: Iterable[NotReadyKey]) -> str:
