@@ -24,7 +24,6 @@ from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
     PrivateFormat,
-    PublicFormat,
     load_pem_private_key,
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -313,7 +312,7 @@ def _checked_key(pem: bytes) -> PrivateKeyTypes:
 @lru_cache(maxsize=16)
 def _belongs_to(key: bytes, cert: bytes) -> bool:
     """Return whether a private key belongs to a certificate; both are valid PEM."""
-    return _public_pem(_checked_key(key).public_key()) == _public_pem(_read_certificate(cert).public_key())
+    return _checked_key(key).public_key() == _read_certificate(cert).public_key()
 
 
 @lru_cache(maxsize=16)
@@ -328,10 +327,6 @@ def _is_signed_by(cert: bytes, authority: bytes) -> bool:
 
 def _private_pem(key: _Key) -> bytes:
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-
-
-def _public_pem(key: object) -> bytes:
-    return key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)  # type: ignore[attr-defined,no-any-return]
 
 
 def _key_usage(*, key_cert_sign: bool) -> x509.KeyUsage:
