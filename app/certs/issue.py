@@ -139,30 +139,29 @@ class Condition(NamedTuple):
 
 def fault_of(certificates: CertificateSet, hosts: tuple[str, ...], now: datetime, renew_before: timedelta) -> str:
     """Return why a set must be replaced, or an empty string if it is sound. [MGR-33]"""
-    try:
-        if fault := condition_of(certificates, hosts, now, renew_before).fault:
-            return fault
-        for name, held in _both(certificates):
-            if held.not_valid_before_utc > now:
-                return f"{name}: is not valid before {held.not_valid_before_utc:%Y-%m-%d %H:%M} UTC"
-            if held.not_valid_after_utc <= now + renew_before:
-                return f"{name}: expires at {held.not_valid_after_utc:%Y-%m-%d %H:%M} UTC"
-    except CertificateError as error:
-        return str(error)
+    if fault := condition_of(certificates, hosts, now, renew_before).fault:
+        return fault
+    for name, held in _both(certificates):
+        if held.not_valid_before_utc > now:
+            return f"{name}: is not valid before {held.not_valid_before_utc:%Y-%m-%d %H:%M} UTC"
+        if held.not_valid_after_utc <= now + renew_before:
+            return f"{name}: expires at {held.not_valid_after_utc:%Y-%m-%d %H:%M} UTC"
     return ""
 
 
 def condition_of(
     certificates: CertificateSet, hosts: tuple[str, ...], now: datetime, renew_before: timedelta
 ) -> Condition:
-    """Judge a set; it is ending if it expires within ``renew_before``. Raises CertificateError if it does not contain
-    certificates.
+    """Judge a set, which is ending if it expires within ``renew_before``.
 
     A certificate whose validity starts in the future is accepted: either our clock is behind or the issuer's was ahead,
     and API servers may already accept it.
     """
-    certificate = check_pair(certificates.cert, certificates.key)
-    authority = _load_certificate(certificates.ca_cert, "CA certificate")
+    try:
+        certificate = check_pair(certificates.cert, certificates.key)
+        authority = _load_certificate(certificates.ca_cert, "CA certificate")
+    except CertificateError as error:
+        return Condition(str(error))
     # A CA that expires within renew_before must not sign: its certificates would be renewed repeatedly.
     outlives = authority.not_valid_after_utc > now + renew_before
     can_sign = outlives and _reusable_ca(certificates, now) is not None

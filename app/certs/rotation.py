@@ -274,11 +274,4 @@ class StepTimer:
 
 def judge_for(hosts: tuple[str, ...], now: datetime, renew_before: timedelta) -> Judge:
     """Return a function that checks whether certificates match each other and our host names, and when they expire."""
-
-    def judge(certificates: CertificateSet) -> Condition:
-        try:
-            return condition_of(certificates, hosts, now, renew_before)
-        except CertificateError as error:
-            return Condition(str(error))
-
-    return judge
+    return lambda certificates: condition_of(certificates, hosts, now, renew_before)
