@@ -9,6 +9,7 @@ import typer
 
 from app.cli.terminal import Context, Kubeconfig, with_cluster, write
 from app.kube.errors import CommandError
+from app.manager.features import features
 
 if TYPE_CHECKING:
     from app.kube.client import Client
@@ -37,7 +38,6 @@ async def serve(client: Client, port: int) -> None:
     from app.dashboard.pages import create_dashboard
     from app.kube.concurrency import cancel
     from app.kube.resources import NAMESPACES
-    from app.manager.features import features
     from app.manager.serving import StartError, bind
 
     try:

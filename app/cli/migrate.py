@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from app.cli.kinds import parts_of, wanted
 from app.cli.terminal import Context, DryRun, Kubeconfig, Namespace, Timeout, What, with_cluster
+from app.kube.errors import CommandError, WrongCommandError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,9 +66,7 @@ async def moved(
     client: Client, namespace: str, what: Sequence[str], source: str, limits: Limits, *, dry_run: bool = False
 ) -> bool:
     """Move replicas, printing a line per step. Return False on timeout. Raises CommandError."""
-    from app.cli.kinds import parts_of, wanted
     from app.cli.migration import adopted, replicas_moved
-    from app.kube.errors import WrongCommandError
 
     commands, name = wanted(what)
     kind, source_name = parts_of([source])
@@ -84,8 +84,6 @@ async def moved(
 
 
 def _migration(commands: Commands, kind: str) -> Migration:
-    from app.kube.errors import CommandError, WrongCommandError
-
     ways = (*commands.migrations, *commands.adoptions)
     if not ways:
         raise CommandError(f"{commands.kind.kind}: {commands.no_migration}")

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
+from app.cli.kinds import commands_for, kind_of, known, owned, parts_of, read, scope, wanted
 from app.cli.terminal import Context, Gates, Kubeconfig, Namespace, Output, failed, with_cluster, words, write, written
-from app.kube.errors import CommandError
+from app.framework.commands import Report, report
+from app.kube.errors import CommandError, Forbidden, NotFound, WrongCommandError, describe, sentence
+from app.manager.features import features
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping, Sequence
@@ -75,8 +79,6 @@ def explain(
     The output says what a Pod waits for, its next step, and what you can do; which Pods a node is missing; or which
     Pods are missing a sidecar.
     """
-    from app.cli.kinds import kind_of, parts_of
-
     # Gates require importing every kind, so the defaults are loaded on first use.
     enabled = _gates(feature_gates) if feature_gates else (lambda gate: _gates("")(gate))
     try:
@@ -111,9 +113,6 @@ def _gates(text: str) -> Enabled:
 
 
 def _manifest(file: str) -> dict[str, Any]:
-    import sys
-
-    from app.cli.kinds import commands_for, known
     from app.manager.manifests import ManifestError, parse_manifests, read_manifests
 
     try:
@@ -150,9 +149,6 @@ def _unusable(manifest: Mapping[str, Any]) -> str:
 
 async def coming(client: Client, namespace: str, what: Sequence[str], enabled: Enabled) -> Report:
     """Return the plan of a stored object. Raises CommandError."""
-    from app.cli.kinds import read, wanted
-    from app.framework.commands import report
-
     commands, name = wanted(what)
     if commands.plan is None:
         raise CommandError(f"{commands.kind.kind} {name}: objects of this kind have no plan")
@@ -161,9 +157,6 @@ async def coming(client: Client, namespace: str, what: Sequence[str], enabled: E
 
 async def moved(client: Client, namespace: str, origin: str, enabled: Enabled) -> Report:
     """Return the plan of migrating a built-in workload to the Kruise kind. Raises CommandError."""
-    from app.cli.kinds import known, parts_of
-    from app.kube.errors import WrongCommandError
-
     word, name = parts_of([origin])
     ours = {one.kind.kind.lower(): one.moving for one in known() if one.moving is not None}
     kind = {"sts": "statefulset"}.get(word, word.removesuffix(".apps").removesuffix("s"))
@@ -176,10 +169,6 @@ async def moved(client: Client, namespace: str, origin: str, enabled: Enabled) -
 
 async def planned(client: Client, namespace: str, manifest: dict[str, Any], enabled: Enabled) -> Report:
     """Return the plan of a manifest. Raises CommandError, or KubeError if the API server rejects it."""
-    from app.cli.kinds import commands_for
-    from app.framework.commands import report
-    from app.kube.errors import Forbidden, sentence
-
     commands = commands_for(manifest.get("apiVersion"), manifest.get("kind"))
     if commands is None or commands.plan is None:
         raise CommandError(f"{manifest.get('kind')}: objects of this kind have no plan")
@@ -195,10 +184,7 @@ async def _as_it_would_be(
 ) -> dict[str, Any]:
     """Return the stored version of the object from a server-side dry run, which includes the webhooks."""
     from app.api.conversion import convert
-    from app.cli.kinds import scope
     from app.kube.client import PatchType
-    from app.kube.errors import NotFound
-    from app.manager.features import features
 
     features()  # conversion requires their registration
     kind, name = commands.kind, str(manifest["metadata"]["name"])
@@ -222,9 +208,6 @@ async def _as_it_would_be(
 
 async def of_pod(client: Client, namespace: str, name: str, enabled: Enabled) -> Report:
     """Return the explanation of one Pod. Raises CommandError."""
-    from app.cli.kinds import commands_for, known, read
-    from app.framework.commands import Report
-    from app.kube.errors import NotFound
     from app.kube.objects import decode_pod
     from app.kube.resources import PODS
     from app.pods.not_ready_reasons import Obstacle, obstacles
@@ -274,12 +257,8 @@ def _held(commands: Commands, stored: Mapping[str, Any]) -> list[str]:
 
 async def of_node(client: Client, name: str, enabled: Enabled) -> Report:
     """Return which DaemonSet Pods a node has or is missing and why, and the state of its agent. Raises CommandError."""
-    from app.cli.kinds import known
-    from app.framework.commands import Report
-    from app.kube.errors import NotFound
     from app.kube.objects import decode_node
     from app.kube.resources import NODES
-    from app.manager.features import features
 
     try:
         node = await client.get(NODES, name, "", decode=decode_node)
@@ -299,8 +278,6 @@ async def of_node(client: Client, name: str, enabled: Enabled) -> Report:
 
 async def _allowed(asked: Awaitable[Sequence[T]], about: str) -> Sequence[T | str]:
     """Return the lines about one kind, or one line if the user may not read it."""
-    from app.kube.errors import Forbidden, sentence
-
     try:
         return await asked
     except Forbidden as error:
@@ -310,10 +287,6 @@ async def _allowed(asked: Awaitable[Sequence[T]], about: str) -> Sequence[T | st
 async def whole(client: Client, commands: Commands, namespace: str, name: str, enabled: Enabled) -> Report:
     """Return the state of an object's Pods and suggestions. Raises CommandError."""
     from dataclasses import replace
-
-    from app.cli.kinds import read
-    from app.framework.commands import Report, report
-    from app.kube.errors import Forbidden, sentence
 
     stored = await read(client, commands, namespace, name)
     if commands.explain_object is None and commands.progress is None:
@@ -331,8 +304,6 @@ async def whole(client: Client, commands: Commands, namespace: str, name: str, e
 
 def _head(commands: Commands, stored: Mapping[str, Any]) -> str:
     """Return the name of an object and its progress."""
-    from app.kube.errors import describe
-
     metadata = stored["metadata"]
     called = describe(commands.kind.kind, metadata.get("namespace") or "", metadata["name"])
     return called if commands.progress is None else f"{called}: {commands.progress(stored).text}"
@@ -340,8 +311,6 @@ def _head(commands: Commands, stored: Mapping[str, Any]) -> str:
 
 async def _standing(client: Client, commands: Commands, stored: Mapping[str, Any]) -> Report:
     """Return the progress of an object and why Pods are not ready."""
-    from app.cli.kinds import owned
-    from app.framework.commands import Report
     from app.pods.not_ready_reasons import obstacles
     from app.pods.predicates import is_ready
 

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from app.cli.kinds import parts_of
 from app.cli.terminal import Context, DryRun, Kubeconfig, Namespace, failed, words, write_answer
-from app.kube.errors import CommandError
+from app.kube.errors import CommandError, NotFound, describe
 
 if TYPE_CHECKING:
     from app.features.deletionprotection.protected_kinds import ProtectedKind
@@ -46,7 +47,6 @@ def unprotect(
 
 
 def _command(what: list[str], namespace: str, value: str, kubeconfig: str, context: str, *, dry_run: bool) -> None:
-    from app.cli.kinds import parts_of
     from app.features.deletionprotection.protected_kinds import load_table
     from app.framework.policies import PolicyError
 
@@ -80,7 +80,6 @@ def wanted_kind(table: tuple[ProtectedKind, ...], kind: str, name: str, value: s
 async def set_protection(client: Client, kind: ProtectedKind, name: str, namespace: str, value: str) -> str:
     """Write the label; an empty value removes it. Return a one-line summary. Raises CommandError or KubeError."""
     from app.api import names
-    from app.kube.errors import NotFound, describe
 
     called = describe(kind.kind, namespace, name)
     try:

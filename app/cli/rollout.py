@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from app.cli.kinds import owned, read, wanted
 from app.cli.status import Listing, show_all, show_status
 from app.cli.terminal import (
     AllNamespaces,
@@ -41,8 +42,6 @@ async def history_text(
     client: Client, namespace: str, what: Sequence[str], number: int, output: Format = "text"
 ) -> str:
     """Return the table of revisions, or the contents of one. Raises CommandError."""
-    from app.cli.kinds import read
-
     commands, name = with_history(what)
     called = f"{commands.kind.kind} {name}"
     stored = await read(client, commands, namespace, name)
@@ -66,7 +65,6 @@ def _data(one: Recorded) -> dict[str, Any]:
 
 async def recorded(client: Client, commands: Commands, stored: Mapping[str, Any]) -> Sequence[Recorded]:
     """Return the revisions of an object, oldest first, including unreadable ones."""
-    from app.cli.kinds import owned
     from app.pods.predicates import is_active
     from app.pods.revisions import is_same_revision, recorded_template
 
@@ -86,8 +84,6 @@ async def recorded(client: Client, commands: Commands, stored: Mapping[str, Any]
 
 def with_history(what: Sequence[str]) -> tuple[Commands, str]:
     """Return the requested kind and name. Raises CommandError if the kind has no history."""
-    from app.cli.kinds import wanted
-
     commands, name = wanted(what)
     if not commands.history:
         raise CommandError(f"{commands.kind.kind} {name}: records no revisions")
@@ -105,7 +101,6 @@ def revision(revisions: Sequence[Recorded], number: int, called: str) -> Recorde
 
 async def undone(client: Client, namespace: str, what: Sequence[str], number: int, *, dry_run: bool = False) -> str:
     """Roll back to an earlier revision. Return a one-line summary. Raises CommandError."""
-    from app.cli.kinds import read
     from app.cli.workload_changes import changed, shown
 
     commands, name = with_history(what)

@@ -19,6 +19,7 @@ import typer
 
 from app.cli.terminal import failed, write
 from app.kube import logs
+from app.kube.errors import KubeError
 
 #: Packages absent in production: the simulated control plane and CEL.
 _NEEDED = ("app.sandbox", "cel")
@@ -78,7 +79,6 @@ def sandbox(
     if any(find_spec(name) is None for name in _NEEDED):
         raise failed("the sandbox is not part of this installation: pip install 'pykruise[sandbox]'")
     from app.cli import background_sandbox
-    from app.kube.errors import KubeError
     from app.manager.gates import FeatureGateError, parse_gates
     from app.manager.serving import StartError
     from app.sandbox.run import Options, check

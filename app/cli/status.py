@@ -11,7 +11,10 @@ from dataclasses import dataclass
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from app.cli.kinds import kind_of, known, owned, read, wanted
 from app.cli.terminal import Format, items, write, written
+from app.framework.commands import table
+from app.kube.errors import CommandError, Forbidden, NotFound, describe, sentence
 from app.kube.text import first_of, one_line
 
 if TYPE_CHECKING:
@@ -36,9 +39,6 @@ async def show_status(
     client: Client, namespace: str, what: Sequence[str], *, watch: bool, give_up: float, output: Format = "text"
 ) -> bool:
     """Print progress as it changes. Return True when the rollout is done or ``watch`` is off. Raises CommandError."""
-    from app.cli.kinds import read, wanted
-    from app.kube.errors import CommandError, describe
-
     commands, name = wanted(what)
     called = describe(commands.kind.kind, namespace if commands.kind.namespaced else "", name)
     if commands.progress is None:
@@ -77,8 +77,6 @@ async def show_status(
 
 async def _in_time(work: Awaitable[T], client: Client, deadline: float, called: str) -> T:
     """Return the result if it arrives by the deadline or shortly after. Raises CommandError."""
-    from app.kube.errors import CommandError
-
     left = deadline - client.clock.monotonic()
     try:
         async with asyncio.timeout(None if left == float("inf") else max(left, POLL_SECONDS)):
@@ -127,8 +125,6 @@ def _bar() -> Iterator[_Show]:
 
 async def _reasons(client: Client, commands: Commands, stored: Mapping[str, Any]) -> str:
     """Return why Pods of the object are not ready: the first few reasons, each with its Pods."""
-    from app.cli.kinds import owned
-    from app.kube.errors import Forbidden, sentence
     from app.pods.not_ready_reasons import obstacles
 
     if not commands.kind.namespaced or "selector" not in stored["spec"]:
@@ -155,10 +151,6 @@ class Listing:
 
 async def show_all(client: Client, namespace: str, words: Sequence[str], *, output: Format = "text") -> Listing:
     """List the rollouts of all kinds, or of one, in a namespace ('' for all). Raises CommandError."""
-    from app.cli.kinds import kind_of, known
-    from app.framework.commands import table
-    from app.kube.errors import CommandError, Forbidden, NotFound, sentence
-
     asked = [kind_of(word.lower()) for word in words] or [one for one in known() if one.progress is not None]
     rows, data = [("NAMESPACE", "KIND", "NAME", "STATE", "PROGRESS", "DETAILS")], []
     refused = dict[str, Forbidden]()

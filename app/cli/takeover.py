@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 from collections.abc import Callable
@@ -12,7 +13,8 @@ import typer
 from app.cli.terminal import Context, Kubeconfig, failed, with_cluster, write
 from app.framework.commands import left_behind
 from app.kube import logs
-from app.kube.errors import CommandError
+from app.kube.errors import ApiError, CommandError, ConfigError, Conflict, KubeError, NotFound, ServerError, sentence
+from app.manager.features import reconciled_kinds, workloads
 
 if TYPE_CHECKING:
     from app.kube.client import Client
@@ -77,7 +79,6 @@ async def run(
     say: Callable[[str], None] = write,
 ) -> None:
     """Print what is installed and what would be done; with ``yes``, do it. Raises CommandError or KubeError."""
-    from app.manager.features import reconciled_kinds
     from app.manager.rbac import all_rules
     from app.manager.takeover.model import TakeoverError
     from app.manager.takeover.plan import back_plan, takeover_plan
@@ -115,8 +116,6 @@ async def carry_out_or_explain(
     client: Client, step: Step, where: str, again: str, *, first: bool, say: Callable[[str], None] = write
 ) -> None:
     """Carry out one step. If it fails or is interrupted, say what is left and how to resume."""
-    from app.kube.errors import ApiError, KubeError, ServerError, sentence
-
     try:
         with left_behind(lambda: f"{where}: may have been applied, later steps were not; {again}"):
             await carried_out(client, step, say)
@@ -207,7 +206,6 @@ async def _get(client: Client, resource: Resource, name: str, namespace: str = "
 
 
 async def _count(client: Client, definition: dict[str, Any]) -> int:
-    from app.kube.errors import NotFound
     from app.kube.resources import Resource
 
     spec = definition["spec"]
@@ -223,7 +221,6 @@ async def _count(client: Client, definition: dict[str, Any]) -> int:
 async def carried_out(client: Client, step: Step, say: Callable[[str], None] = write) -> None:
     """Carry out one step."""
     from app.kube.client import PatchType
-    from app.kube.errors import Conflict, NotFound
 
     where = (step.resource, step.name)
     if step.action == "create":
@@ -365,7 +362,6 @@ async def _work_on(client: Client, node: str) -> str:
     """Return what the agent of a node is doing, or an empty string if it may be replaced."""
     from app.api import names
     from app.daemon.objects import NODE_IMAGES, RECREATE_REQUESTS
-    from app.kube.errors import NotFound
     from app.manager.takeover.agents import work_of
 
     try:
@@ -379,7 +375,6 @@ async def _work_on(client: Client, node: str) -> str:
 async def _replaced(client: Client, step: Step, daemon: dict[str, Any], agent: Agent, progress: str) -> bool:
     """Delete an agent's Pod unless it is up to date, and wait until the node's new Pod is ready. Return False if the
     node goes down first."""
-    from app.kube.errors import Conflict, NotFound
     from app.kube.resources import PODS
 
     if not (agent.newest or agent.leaving):
@@ -421,10 +416,7 @@ def prepare_uninstall(
     The command refuses to run while Kruise workloads exist. helm uninstall runs it automatically. Exit code 1: refused
     by this command or by the API server.
     """
-    import asyncio
-
     from app.api import names
-    from app.kube.errors import ConfigError, KubeError, sentence
     from app.manager.uninstall import UninstallRefusedError
 
     logs.configure("text", logs.level_for(2))
@@ -442,7 +434,6 @@ async def _with_cluster(namespace: str, kubeconfig: str, context: str) -> None:
     from app.kube.clock import SystemClock
     from app.kube.config import load_config
     from app.kube.transport import AiohttpTransport
-    from app.manager.features import workloads
     from app.manager.uninstall import prepare_uninstall as prepare
 
     transport = AiohttpTransport(await load_config(kubeconfig, context or None))

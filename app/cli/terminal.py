@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, Typ
 
 import typer
 
-from app.kube.errors import CommandError
+from app.cli.kinds import kind_of, kinds, scope
+from app.kube.errors import CommandError, ConfigError, KubeError, sentence
 from app.kube.fielderrors import parse_duration
 from app.kube.text import one_line, printable
 
@@ -87,8 +88,6 @@ def completion(
 
 def objects(ctx: Any, args: list[str], incomplete: str) -> list[str]:
     """Complete an object: kinds first, then the names of objects of the kind."""
-    from app.cli.kinds import kinds
-
     kind, slash, name = incomplete.partition("/")
     given = [*(ctx.params.get("what") or ()), *args]
     words = [word for one in kinds() for word in one["words"]]
@@ -102,8 +101,6 @@ def objects(ctx: Any, args: list[str], incomplete: str) -> list[str]:
 
 def _names(ctx: Any, word: str) -> list[str]:
     """Return names of objects in the cluster, or none if it does not respond: this is only completion."""
-    from app.cli.kinds import kind_of, scope
-    from app.kube.errors import CommandError, KubeError
 
     async def listed() -> list[str]:
         commands = kind_of(word.lower())
@@ -225,7 +222,6 @@ def with_cluster(
 
     With ``dry_run`` the client's writes are not stored.
     """
-    from app.kube.errors import ConfigError, KubeError, sentence
 
     async def run() -> T:
         async with cluster(kubeconfig, context, dry_run=dry_run) as (client, default):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from app.cli.kinds import known, owned, read, scope, wanted
 from app.kube.errors import CommandError, WrongCommandError
 from app.kube.text import first_of
 
@@ -32,7 +33,6 @@ async def changed(
     dry_run: bool = False,
 ) -> str:
     """Apply JSON patch operations to an object if it has not changed since it was read. Return a one-line summary."""
-    from app.cli.kinds import scope
     from app.kube.client import PatchType
 
     metadata = stored["metadata"]
@@ -50,15 +50,11 @@ async def changed(
 
 
 def _restartable() -> str:
-    from app.cli.kinds import known
-
     return ", ".join(one.kind.singular for one in known() if one.restart is not None)
 
 
 async def restarted(client: Client, namespace: str, what: Sequence[str]) -> str:
     """Restart a workload. Return a one-line summary."""
-    from app.cli.kinds import read, wanted
-
     commands, name = wanted(what)
     if commands.restart is None:
         raise CommandError(f"{commands.kind.kind} {name}: cannot be restarted; these can: {_restartable()}")
@@ -68,8 +64,6 @@ async def restarted(client: Client, namespace: str, what: Sequence[str]) -> str:
 
 async def set_paused(client: Client, namespace: str, what: Sequence[str], *, paused: bool) -> str:
     """Pause or resume a rollout. Return a one-line summary. Raises CommandError."""
-    from app.cli.kinds import read, scope, wanted
-
     commands, name = wanted(what)
     called = f"{commands.kind.kind} {name}"
     if not commands.pausable:
@@ -133,8 +127,6 @@ def images_of(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
 
 async def images_set(client: Client, namespace: str, words: Sequence[str], *, dry_run: bool = False) -> str:
     """Set the images of containers. Return a one-line summary. Raises CommandError."""
-    from app.cli.kinds import read, wanted
-
     what, images = images_of(words)
     commands, name = wanted(what)
     stored = await read(client, commands, namespace, name)
@@ -173,8 +165,6 @@ async def scaled_in(
     client: Client, namespace: str, what: Sequence[str], pods: Sequence[str], *, dry_run: bool = False
 ) -> str:
     """Delete exactly these Pods and lower the replicas. Return a one-line summary. Raises CommandError."""
-    from app.cli.kinds import owned, read, wanted
-
     commands, name = wanted(what)
     called = f"{commands.kind.kind} {name}"
     if commands.scale_in is None:
