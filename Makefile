@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.installed
 POLICIES ?= policies/samples
 PORT   ?= 9443
 SEEDS  ?= 1-300
-# About a minute of fuzzing. CHANGES: hostile objects of each kind for each controller.
+# About a minute of fuzzing. CHANGES: the number of hostile objects of each kind for each controller.
 CASES  ?= 12000
 CHANGES ?= 120
 FUZZ_SEED ?= 1
@@ -15,11 +15,11 @@ SEED   := $(if $(SEED),$(SEED),$(shell $(PYTHON) -c 'import random; print(random
 # Number of test processes; each starts what its tests need.
 WORKERS ?= auto
 PARALLEL := --numprocesses=$(WORKERS) --maxprocesses=4 --dist=loadfile
-# Tests that mostly wait; `make test` runs them beside the others.
+# Tests that mostly wait; `make test` runs them in parallel with the others.
 WAITING := tests/scenarios tests/http tests/cli/test_sandbox.py tests/cli/test_serve.py
-# Scenarios mostly wait, so there are more processes than CPUs.
+# Scenarios mostly wait, so they get more processes than there are CPUs.
 PARALLEL_SERVERS := --numprocesses=4 --dist=loadgroup
-# Kubernetes versions beside that of tests/cluster/go.mod: the oldest, one in the middle, the newest (docs/installing.md).
+# Kubernetes versions besides that in tests/cluster/go.mod: the oldest, one in the middle, the newest (docs/installing.md).
 VERSIONS ?= 1.24.17 1.29.15 1.37.2
 NIGHTLY := test-controlplane test-cluster test-versions simulate mutants property chaos test-browser fuzz bench
 # --sample: only the tests on real clusters that CI selects (tests/selection.py).
@@ -74,7 +74,7 @@ format: venv ## Format the code and fix lint errors
 types: venv ## Check the types of app/ and bench/ (strict)
 	$(BIN)/mypy
 
-contracts: venv ## Check which package may import which
+contracts: venv ## Check the rules for imports between packages
 	$(BIN)/lint-imports
 
 generate: venv ## Write CRDs, RBAC and reference pages from the code
@@ -132,7 +132,7 @@ test-browser: venv ## Test the pages in a real browser
 	$(BIN)/python -m tests.kit.debian chromium
 	$(BIN)/pytest -q -m browser tests/browser
 
-simulate: venv ## Simulate managers and faults on virtual time, by seed: make simulate SEEDS=1-2000 (resumes)
+simulate: venv ## Simulate managers and faults in virtual time, by seed: make simulate SEEDS=1-2000 (resumes)
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --about all
 
 mutants: venv ## Plant small bugs, each of which a seed must find
@@ -151,7 +151,7 @@ fuzz: venv ## Send hostile input to webhooks, conversion, decoders and the HTTP 
 	$(BIN)/python -m tests.fuzz --cases $(CASES) --seed $(FUZZ_SEED) --resume
 	$(BIN)/python -m tests.fuzz.controllers --seed $(FUZZ_SEED) --changes $(CHANGES)
 
-bench: venv ## Run the benchmarks but the soak; results are in bench/RESULTS.md
+bench: venv ## Run all benchmarks except the soak test; results are in bench/RESULTS.md
 	$(BIN)/python -m tests.kit.debian wrk
 	$(BIN)/python -m bench
 

@@ -1,7 +1,7 @@
-"""Holds our webhooks against what OpenKruise was seen to answer: one case of tests/data/openkruise/samples-KIND.json.
+"""Compares our webhooks with recorded answers of OpenKruise: the cases in tests/data/openkruise/samples-KIND.json.
 
-A case has a manifest, whether it was accepted and else the message, the object as created and as read in each version,
-and an update of its spec with its outcome. The recorder left out uids and times.
+A case has a manifest, whether it was accepted or the error message, the object as created and as read in each version,
+and an update of the spec with its result. The recording has no uids or times.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def names_of(found: Sequence[Json]) -> list[str]:
 
 
 def as_read(kind: KindDefinition, obj: Json, api_version: str) -> Json:
-    """Return a stored object as it is read in a version, without fields that the recorder left out."""
+    """Return a stored object as read in a version, without fields that were not recorded."""
     hub = f"{kind.group}/{kind.hub.name}"
     stored = obj if obj["apiVersion"] == hub else convert(obj, hub)
     found: Json = comparable(stored if api_version == hub else convert(stored, api_version))
@@ -51,7 +51,7 @@ def as_read(kind: KindDefinition, obj: Json, api_version: str) -> Json:
 
 
 def judged(refusal: str, ok: bool, message: str) -> None:
-    """Compare a decision with the recorded one. ``refusal``: as kubectl prints it; empty for an accepted object."""
+    """Compare a decision with the recorded one. ``refusal``: what kubectl prints, empty for an accepted object."""
     assert refusal[:RECORDED_LENGTH] == message
     assert (not refusal) is ok
 
@@ -67,12 +67,12 @@ def comparable(value: Any) -> Any:
 
 
 def read_alike(ours: dict[str, Any], recorded: dict[str, Any]) -> None:
-    """Compare an object as read with the recorded one."""
+    """Compare an object, as read, with the recorded one."""
     assert comparable(ours) == recorded
 
 
 def _says(shown: str, recorded: str, words: int, exact: bool) -> bool:
-    """Return whether a rejection has OpenKruise's words; unless ``exact``, a fix may follow them."""
+    """Return whether a rejection is worded as by OpenKruise; unless ``exact``, a suggested fix may follow."""
     if exact:
         return shown[:words] == recorded[:words]
     before = recorded[:words].removesuffix("]")
@@ -82,8 +82,8 @@ def _says(shown: str, recorded: str, words: int, exact: bool) -> bool:
 def hold_against(
     kind: KindDefinition, handlers: Sequence[Handler], case: Json, *, words: int = RECORDED_LENGTH, exact: bool = False
 ) -> None:
-    """Create and update as the case did, and compare answers and objects. ``words``: how many characters of a rejection
-    must match."""
+    """Create and update the object of the case, and compare answers and objects. ``words``: number of characters of a
+    rejection that must match."""
     manifest = case["manifest"]
     created = written(kind, handlers, manifest)
     assert _says(created.shown, case["message"], words, exact)

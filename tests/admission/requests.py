@@ -1,4 +1,4 @@
-"""Reviews that a real API server sent."""
+"""Recorded reviews of a real API server."""
 
 import base64
 import json

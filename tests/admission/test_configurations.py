@@ -1,4 +1,4 @@
-"""What follows from declarations: webhook configurations, operator policies, RBAC, the reference page."""
+"""Files and objects that follow from declarations: webhook configurations, policies, RBAC, the reference page."""
 
 import copy
 from pathlib import Path
@@ -100,7 +100,7 @@ def test_a_configuration_is_written_only_if_it_differs() -> None:
     repaired = updated(drifted, desired)
     assert repaired["webhooks"] == desired["webhooks"]
     assert repaired["metadata"] == live["metadata"]
-    # A configuration without entries is read back without the field.
+    # The API server returns a configuration without entries without the field.
     empty = mutating_configuration([], SERVICE, "")
     assert updated({"metadata": {"name": "x"}}, empty) is None
 
@@ -234,7 +234,7 @@ def test_nothing_is_written_if_there_is_nothing_to_release(fields: list[dict[str
     assert release_patch({"metadata": metadata}) is None
 
 
-# --- what an operator may decide --------------------------------------------------------------------------------------
+# --- policies of operators --------------------------------------------------------------------------------------------
 
 
 def policies_from(tmp_path: Path, text: str) -> WebhookPolicies:
@@ -374,7 +374,7 @@ def test_rules_for_the_managers_namespace_are_granted_only_there() -> None:
         assert by_kind[binding]["subjects"][0]["namespace"] == "elsewhere"
     created = [one["metadata"]["name"] for one in made if one["kind"] == "Namespace"]
     assert created == ["elsewhere", "kruise-daemon-config"]
-    # Kubernetes fills in the rules, and no later apply removes them.
+    # Kubernetes fills in the rules, and later applies must not remove them.
     assert "rules" not in extension
     assert extending["roleRef"]["name"] == extension["metadata"]["name"]
 

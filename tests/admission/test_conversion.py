@@ -42,7 +42,7 @@ def test_a_recorded_review_is_converted_to_the_desired_version(version: str) -> 
     assert len(response["convertedObjects"]) == len(review["request"]["objects"])
     for before, after in zip(review["request"]["objects"], response["convertedObjects"], strict=True):
         assert after["apiVersion"] == f"apps.kruise.io/{version}"
-        # Of the metadata only labels and annotations may differ.
+        # In the metadata, only labels and annotations may differ.
         for name in ("name", "uid", "generation", "creationTimestamp", "managedFields"):
             assert after["metadata"][name] == before["metadata"][name]
 
@@ -287,7 +287,7 @@ async def test_a_large_list_is_not_overtaken_forever() -> None:
 
 @virtual
 async def test_the_conversion_process_ends_when_it_is_late_or_idle() -> None:
-    """A late answer would be taken for that of the next review."""
+    """A late answer would be mistaken for the answer to the next review."""
     worker = Slow()
     with pytest.raises(TimeoutError):
         await worker.answer([b"late"])
@@ -370,7 +370,7 @@ def test_a_huge_list_of_empty_values_is_refused(objects: bytes) -> None:
 
 @pytest.mark.behaviour("MGR-50")
 def test_bare_values_among_objects_do_not_fail_a_list() -> None:
-    """Covers nesting at and one level beyond what admission allows: neither may hide other objects."""
+    """Neither the maximum nesting that admission allows nor one level more may hide other objects."""
     review = recorded("conversion-to-v1alpha1")
     (one, *_) = review["request"]["objects"]
 
@@ -425,7 +425,7 @@ def _note(change: str) -> str:
     ],
 )
 def test_a_handwritten_note_does_not_fail_a_list(note: str) -> None:
-    """Anyone who can write an object can write its annotations, and a list contains the objects of all users."""
+    """Users can set any annotation on their objects, and a list contains the objects of all users."""
     review = recorded("conversion-to-v1alpha1")
     (one, *_) = review["request"]["objects"]
     annotations = {**one["metadata"].get("annotations", {}), names.CONVERSION_DATA: note}
@@ -441,7 +441,7 @@ def test_a_handwritten_note_does_not_fail_a_list(note: str) -> None:
 
 
 def too_deep() -> dict[Any, str]:
-    """What a conversion does to an object whose nesting grows."""
+    """Fail like the conversion of an object that becomes too deep."""
     raise RecursionError("maximum recursion depth exceeded")
 
 

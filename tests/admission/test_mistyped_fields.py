@@ -1,4 +1,4 @@
-"""Every field of every kind with values of other types, sent to the port: a 4xx that names it, or no objection."""
+"""Reviews with a value of a wrong type in each field of each kind: either a 4xx that names the field, or accepted."""
 
 import copy
 import json
@@ -25,7 +25,7 @@ from tests.kit.virtualtime import VirtualClock
 from tests.nightly import NIGHTLY
 
 SAMPLES = Path(__file__).parent.parent.parent / "policies/samples"
-#: Whatever type a field has, two of these are of another type.
+#: For any type of a field, at least two of these values have another type.
 WRONG: tuple[Any, ...] = (True, "x", [{}])
 #: Deeper fields are mostly Pod templates, which all kinds handle alike; the fuzzer covers them.
 DEPTH = 5
@@ -43,7 +43,7 @@ ASKED = [
 
 
 def fields(value: Any, steps: Steps = ()) -> Iterator[Steps]:
-    """Return the paths in an object; of a list only the first item."""
+    """Yield the paths in an object; for lists, only those in the first item."""
     if steps:
         yield steps
     if len(steps) == DEPTH:
@@ -63,7 +63,7 @@ def complete(asked: Question, obj: Any) -> Any:
 
 
 def objects(asked: Question) -> Iterator[tuple[Any, list[Steps]]]:
-    """Return valid objects of a kind, and the fields of each that no earlier one has."""
+    """Yield valid objects of a kind, each with its fields that no earlier object has."""
     random = Random(7)
     recorded = targets._recorded().get((asked.group, asked.version, KINDS[asked.plural]), ())
     known: set[Steps] = set()

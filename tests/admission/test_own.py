@@ -1,4 +1,4 @@
-"""Reviews of our own kinds: objects stored without validation are readable, objects that are too large are refused
+"""Reviews of our own kinds: objects that were stored without validation can be read, and oversized objects are refused
 at once."""
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def test_mistyped_fields_in_a_stored_object_count_as_unset() -> None:
 @pytest.mark.behaviour("MGR-45")
 @pytest.mark.parametrize("kind", [("apps.kruise.io", "v9", "CloneSet"), ("apps", "v1", "Deployment"), ("", "", "")])
 def test_a_review_whose_kind_and_resource_differ_is_refused(kind: tuple[str, str, str]) -> None:
-    """Its object would be judged without having been made readable, and fail in the handler."""
+    """Otherwise its object would reach the handler unprepared, and the handler would fail."""
     refused = prepared(review({"spec": 7}, {"spec": 7}, kind=GroupVersionKind(*kind)), 100)
     assert refused == Denied("request.kind: is not a version of CloneSet, the kind of request.resource", code=400)
 
@@ -84,7 +84,7 @@ def test_oversized_objects_are_refused_before_validation(operation: Operation) -
         assert found.message.endswith(f"the limit is {MAX_STORED_BYTES}: make it smaller")
     else:
         assert isinstance(found, Review)
-    # The stored object may be the large one, or that of a foreign kind.
+    # The large object may be the stored one, or belong to a foreign kind.
     small = review({"spec": {}}, {"spec": large}, operation)
     assert prepared(small, MAX_STORED_BYTES + 100) is small
     resource = GroupVersionResource("example.com", "v1", "widgets")
@@ -114,7 +114,7 @@ ALPHA = "apps.kruise.io/v1alpha1"
 
 @pytest.fixture
 def believed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Conversion restores the values in a note without checking them."""
+    """Let conversion restore the values in a note without checking them."""
 
     def read(text: str, version: Version) -> Any:
         note = json.loads(text)

@@ -1,4 +1,4 @@
-"""``/mutate-pod``: when it is called, the order of its steps, and what ends it."""
+"""``/mutate-pod``: when it is called, the order of its steps, and which answers end it."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ async def test_one_log_line_per_changed_pod_lists_the_rules(caplog: pytest.LogCa
 
 @pytest.mark.behaviour("PW-21")
 async def test_a_denial_of_a_deletion_ends_the_review() -> None:
-    """Later guards record what they allow, such as a place that becomes free."""
+    """Later guards must not run, because they record what they allow, such as a freed place."""
     asked: list[int] = []
 
     @dataclass

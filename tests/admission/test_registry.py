@@ -1,4 +1,4 @@
-"""Which handler answers which review."""
+"""The choice of the handler for a review."""
 
 import pytest
 
@@ -84,7 +84,7 @@ def test_old_versioned_paths_are_served_like_the_current_path() -> None:
         "/mutate-apps-kruise-io-v1beta1-sidecarset": "/mutate-apps-kruise-io-sidecarset",
     }
     assert old_paths("/mutate-pod") == ()
-    # A path that contains a version has no older spelling.
+    # A path that contains a version has no older form.
     assert old_paths("/validate-apps-kruise-io-v1alpha1-ephemeraljob") == ()
 
 

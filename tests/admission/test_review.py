@@ -1,4 +1,4 @@
-"""The AdmissionReview envelope: what is read, rejected and answered."""
+"""The AdmissionReview envelope: reading, rejecting and answering it."""
 
 import base64
 import json
@@ -179,7 +179,7 @@ def test_a_mistyped_field_is_named_and_answered_under_the_uid(changed: dict, mes
     found = refusal(review_of(**changed))
     assert (found.reason, found.message, found.uid) == ("wrong_field", message, UID)
     status, payload = refusal_answer(found)
-    # With HTTP 200 the API server shows the message; with any other status it would not.
+    # The API server shows the message only with HTTP 200.
     assert status == 200
     document = json.loads(payload)
     assert (document["kind"], document["apiVersion"]) == ("AdmissionReview", "admission.k8s.io/v1")

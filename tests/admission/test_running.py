@@ -1,4 +1,4 @@
-"""Large reviews are decided outside the event loop that answers reviews of Pods."""
+"""Large reviews are decided outside the event loop that answers Pod reviews."""
 
 import asyncio
 import threading
@@ -85,11 +85,11 @@ async def post(http: httpx.AsyncClient, path: str, text: str = "x") -> Json:
 @pytest.mark.behaviour("MGR-149")
 @pytest.mark.parametrize("later", [False, True], ids=["at once", "as a coroutine"])
 async def test_large_reviews_do_not_delay_pods(later: bool) -> None:
-    """The large review finishes only after the Pod's: handling it in the event loop would deadlock."""
+    """The large review finishes only after that of the Pod, so handling it in the event loop would deadlock."""
     asked, judged = threading.Event(), threading.Event()
 
     def blocks(_: Review) -> Decision:
-        assert asyncio.get_running_loop().time() > 0  # clocks request it
+        assert asyncio.get_running_loop().time() > 0  # clocks need the running loop
         asked.set()
         assert judged.wait(60)
         return Allowed(("judged",))
@@ -133,7 +133,7 @@ async def test_large_reviews_get_the_same_answers(text: str, large: bool) -> Non
 
 @pytest.mark.behaviour("MGR-149")
 async def test_a_small_review_is_slow_if_the_objects_it_is_compared_with_are_large() -> None:
-    """Twenty budgets of 1 MB took more than a second to read and compare, whatever the size of the new one."""
+    """Reading and comparing twenty budgets of 1 MB took more than a second, regardless of the size of the new one."""
     text = "x"
     threads: list[threading.Thread] = []
 
@@ -202,7 +202,7 @@ def of(namespace: str) -> Review:
 
 @pytest.mark.behaviour("MGR-149")
 async def test_namespaces_take_turns() -> None:
-    """A namespace that writes many large objects delays only itself, and so does a stranger, in whatever namespaces."""
+    """A namespace that writes many large objects delays only itself. So does a stranger, across all namespaces."""
     aside, order, may = LargeReviews(), [], threading.Event()
 
     def judge(review: Review) -> Decision:
@@ -236,7 +236,7 @@ async def test_a_canceled_review_does_not_block_the_next() -> None:
 
     async def then_cancel() -> Decision:
         decision = await aside.decide(judge, of("a"), 60)
-        canceled.cancel()  # it was granted the turn, and has not run yet
+        canceled.cancel()  # it has got its turn but has not run yet
         return decision
 
     try:

@@ -210,7 +210,7 @@ async def test_a_body_may_arrive_in_chunks() -> None:
 
 
 async def raw(app: AdmissionApp, receive: Callable[[], Any]) -> tuple[int, bytes]:
-    """Call the ASGI application like a server."""
+    """Call the ASGI application as a server would."""
     sent: list[dict[str, Any]] = []
 
     async def send(message: Any) -> None:
@@ -413,7 +413,7 @@ async def test_request_metrics_have_the_names_dashboards_expect() -> None:
 
 @pytest.mark.parametrize("field", ["name", "namespace", "subresource", "username", "kind", "metadata"])
 async def test_a_review_leaves_little_in_memory_regardless_of_its_content(field: str) -> None:
-    """The debug page and the next summary keep a hundred names, and a forged one may have six megabytes."""
+    """The debug page and the next summary keep a hundred names, and a forged name may have six megabytes."""
     app = service(lambda _: Denied("no"))
     document = json.loads(review_of())
     request, long = document["request"], "n" * 1_000_000

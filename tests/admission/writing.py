@@ -1,4 +1,4 @@
-"""Writing objects without a cluster: schema and defaults of an API server with our two webhooks in between."""
+"""Writes objects without a cluster, with the schema and defaults of an API server and our two webhooks."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ BETA = "apps.kruise.io/v1beta1"
 
 @dataclass
 class Written:
-    """The result of a write: the object as it would be stored in the version it was written in, or the rejection."""
+    """The result of a write: the resulting object in the version it was written in, or the rejection."""
 
     obj: Json | None
     message: str = ""
     code: int = 0
     warnings: tuple[str, ...] = ()
-    #: The webhook that rejected it; empty: the schema.
+    #: The webhook that rejected the object; empty: the schema did.
     webhook: str = ""
 
     @property
@@ -49,18 +49,18 @@ class Written:
         )
 
     def stored(self) -> Json:
-        """Return the stored form, v1beta1."""
+        """Return the object in the stored version, v1beta1."""
         assert self.obj is not None, self.message
         return self.obj if self.obj["apiVersion"] == BETA else convert(self.obj, BETA)
 
     def seen(self, version: str) -> Json:
-        """Return the object in a version."""
+        """Return the object as read in a version."""
         stored = self.stored()
         return stored if version == BETA else convert(stored, version)
 
 
 def review_of(kind: KindDefinition, obj: Json, old: Json | None = None) -> Review:
-    """Return the review that an API server would send about this write."""
+    """Return the review that an API server would send for this write."""
     resource = kind.resource()
     version = obj["apiVersion"].rpartition("/")[2]
     return Review(
@@ -76,7 +76,7 @@ def review_of(kind: KindDefinition, obj: Json, old: Json | None = None) -> Revie
 
 
 def written(kind: KindDefinition, handlers: Sequence[Handler], obj: Json, old: Json | None = None) -> Written:
-    """Create ``obj``, or update ``old`` to it, in its own version. ``handlers``: of this kind."""
+    """Create ``obj``, or update ``old`` to it, in its own version. ``handlers``: those of this kind."""
     version = kind.version(obj["apiVersion"])
     assert version is not None, obj["apiVersion"]
     obj = normalized(version.schema, json_copy(obj))

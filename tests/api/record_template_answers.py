@@ -16,7 +16,7 @@ ANSWERS = Path(__file__).parents[1] / "data" / "podtemplates" / "answers.json"
 
 
 def ask(control_plane: ControlPlane, case: dict[str, Any]) -> list[str]:
-    """Return the errors of the case without the path of the template and without duplicates."""
+    """Return the errors of the case, without duplicates and the path of the template."""
     spec = {**case, "terminationGracePeriodSeconds": 2**31 - 1}
     body = {
         "apiVersion": "v1",

@@ -35,7 +35,7 @@ PATH = "/apis/apps.kruise.io/v1beta1/sidecarsets"
 
 @pytest.fixture(scope="module")
 def served(control_plane: ControlPlane) -> Iterator[ControlPlane]:
-    """Return a control plane with our kinds, which are removed afterwards."""
+    """Yield a control plane with our kinds, which are removed afterwards."""
     control_plane.kubectl("apply", "--server-side", "-f", str(CRDS))
     control_plane.wait_until_established("-f", str(CRDS))
     yield control_plane
@@ -68,7 +68,7 @@ def test_kubectl_explain_describes_the_fields(served: ControlPlane) -> None:
             served.kubectl("explain", "sidecarset.spec.updateStrategy.partition", check=False).stdout.split()
         )
 
-    # New kinds reach the published OpenAPI document a moment after they are established.
+    # New kinds appear in the published OpenAPI document a moment after they are established.
     eventually(lambda: "partition" in explain(), "the kind is explained", 30)
     schema = SIDECAR_SET.hub.schema
     for name in ("spec", "updateStrategy", "partition"):

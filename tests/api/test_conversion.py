@@ -164,7 +164,7 @@ METADATA = st.fixed_dictionaries(
 @pytest.mark.behaviour("SS-4")
 @given(st.sampled_from([ALPHA, BETA]), SPECS, METADATA)
 def test_a_round_trip_restores_the_object(version: str, spec: dict[str, Any], metadata: dict[str, Any]) -> None:
-    # A field that the version does not have is pruned before it is stored.
+    # The API server prunes fields that the version does not have.
     spec.pop("namespace" if version == BETA else "customVersion", None)
     original = obj(version, spec, **metadata)
     before = copy.deepcopy(original)
@@ -302,7 +302,7 @@ def test_conversion_errors_name_the_object_or_the_version() -> None:
         convert(obj(BETA, {}, labels=[]), ALPHA)
 
 
-# --- A kind made for this: fields that only the newer version has, inside a list, and a third version.
+# --- A kind for these tests: in a list, fields that only the newer version has, and a third version.
 
 
 class Part(ApiModel):

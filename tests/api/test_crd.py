@@ -66,7 +66,7 @@ CONSTRAINTS = ("required", "enum", "pattern", "minimum", "maximum", "minLength",
 
 
 def constraints(schema: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the constraints of a schema by path, except the required fields at the top, which webhooks check too."""
+    """Return a schema's constraints by path, except required top-level fields, which webhooks check too."""
     return {
         path: {
             key: sorted(sub[key]) if isinstance(sub[key], list) else sub[key]
@@ -78,7 +78,7 @@ def constraints(schema: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def test_no_schema_refuses_what_openkruise_admits() -> None:
-    """Such objects may be stored already, and a status update writes the whole status."""
+    """Such objects may already be stored, and a status update writes the whole status."""
     theirs = {one["metadata"]["name"]: one for one in openkruise.installed()}
     stricter, held = [], 0
     for kind in kinds():
@@ -113,7 +113,7 @@ def test_definitions_match_openkruise_except_for_descriptions(kind: KindDefiniti
     ours.pop("conversion", None)
     for version in ours["versions"]:
         schema = version["schema"]["openAPIV3Schema"]
-        # Both reject an object without spec, OpenKruise in its webhook.
+        # Both reject an object without spec; OpenKruise does so in its webhook.
         schema.pop("required", None)
         if kind is CONTAINER_RECREATE_REQUEST:
             container = schema["properties"]["spec"]["properties"]["containers"]["items"]["properties"]
@@ -121,7 +121,7 @@ def test_definitions_match_openkruise_except_for_descriptions(kind: KindDefiniti
     assert ours == theirs
 
 
-#: Fields that OpenKruise's Go types lack. All but the first are only ever set by users.
+#: Fields that OpenKruise's Go types lack. All but the first are set only by users.
 OWN_FIELDS = {
     "SidecarSet": {".status.conditions"},
     "BroadcastJob": {".spec.completionPolicy.backoffLimit"},
@@ -149,7 +149,7 @@ OWN_FIELDS = {
 
 
 def test_clients_of_openkruise_decode_every_object_strictly() -> None:
-    """OpenKruise generates its schemas from its types: the names and JSON types must match."""
+    """OpenKruise generates its schemas from its types, so names and JSON types must match."""
     theirs = {
         (one["spec"]["names"]["kind"], version["name"]): version["schema"]["openAPIV3Schema"]
         for one in openkruise.installed()
@@ -166,7 +166,7 @@ def test_clients_of_openkruise_decode_every_object_strictly() -> None:
 
 
 def undecodable(schema: dict[str, Any], known: dict[str, Any], path: str) -> set[str]:
-    """Return the fields that ``known`` lacks or has with another type."""
+    """Return the fields that ``known`` lacks or gives another type."""
     if path == ".metadata" or "additionalProperties" in known or known.get("x-kubernetes-preserve-unknown-fields"):
         return set()
     if known.get("type", schema.get("type")) != schema.get("type", known.get("type")):

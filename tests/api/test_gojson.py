@@ -134,7 +134,7 @@ def test_a_mistyped_value_is_refused_with_its_path(container: dict[str, Any], me
 
 
 def test_the_path_to_a_mistyped_value_shortens_a_long_key() -> None:
-    """It is made for every value below the key, of which there may be hundreds of thousands."""
+    """A path is built for each value below the key, and there may be hundreds of thousands."""
     with pytest.raises(GoTypeError, match=r"^x\[kkk") as caught:
         go_value(map_of(list_of(STRING)), {"k" * 1_000_000: ["", 1]}, "x")
     assert len(str(caught.value)) < 400

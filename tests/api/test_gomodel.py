@@ -1,4 +1,4 @@
-"""Go types derived from models: omitted fields, pointers, and fields that are always encoded."""
+"""Go types derived from models: omitted fields, pointers and fields that are always encoded."""
 
 from __future__ import annotations
 

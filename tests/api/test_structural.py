@@ -1,4 +1,4 @@
-"""Structural schemas behave as in an API server: errors and unknown fields."""
+"""Structural schemas report errors and unknown fields as an API server does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every default of every field of a Pod template, compared with templates stored by OpenKruise."""
+"""The defaults of all fields of a Pod template match templates stored by OpenKruise."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def pod_templates(value: Any, path: str = "") -> Iterator[tuple[str, Json]]:
 
 
 def recorded_templates() -> list[tuple[Json, Json]]:
-    """Yield pairs of a submitted template and the one OpenKruise stored."""
+    """Return pairs of a submitted template and the one that OpenKruise stored."""
     found = []
     for kind in COMPLETED:
         for case in recorded(f"samples-{kind}.json"):
@@ -99,7 +99,7 @@ def recorded_templates() -> list[tuple[Json, Json]]:
                 continue
             stored = dict(pod_templates(case["created"]))
             for path, template in pod_templates(case["manifest"]):
-                if "terminationGracePeriodSeconds" in stored[path]["spec"]:  # else OpenKruise leaves this one alone
+                if "terminationGracePeriodSeconds" in stored[path]["spec"]:  # otherwise OpenKruise does not default it
                     found.append((template, stored[path]))
     return found
 
@@ -120,12 +120,12 @@ def holds(value: Any, path: str) -> bool:
 def test_every_default_of_every_field_matches_the_recording() -> None:
     defaults: dict[str, list[Any]] = defaultdict(list)
     for given, stored in TEMPLATES:
-        # Go prints empty structs and times; those are no defaults.
+        # Go prints empty structs and times, which are not defaults.
         printed = normalized(POD_TEMPLATE, given)
         for path, value in added(printed, normalized(POD_TEMPLATE, stored)):
             if value not in defaults[path]:
                 defaults[path].append(value)
-    assert defaults.pop("spec.volumes[].emptyDir") == [{}]  # of a volume without any source
+    assert defaults.pop("spec.volumes[].emptyDir") == [{}]  # the default of a volume without a source
     assert all(len(values) == 1 for values in defaults.values())
     expected = {path: values[0] for path, values in defaults.items()}
     assert not expected.keys() & UNRECORDED.keys()
@@ -147,7 +147,7 @@ def test_reapplying_a_recorded_manifest_keeps_the_stored_template() -> None:
 
 
 def whole() -> Json:
-    """Return a template with every struct and no default."""
+    """Return a template with every struct and no default values."""
     template = every_struct(POD_TEMPLATE)
     for kind in ("containers", "initContainers"):
         template["spec"][kind][0] |= {"name": kind, "image": "nginx:1"}

@@ -1,4 +1,4 @@
-"""A real browser whose pages fail the test if one of their scripts fails."""
+"""A real browser. A test fails if a script of its page fails."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from tests.kit.debian import program
 
-#: The folder of screenshots, for people.
+#: The folder for screenshots, for inspection by people.
 PICTURES = Path(__file__).resolve().parent.parent.parent / "build" / "pictures"
 
 
@@ -26,7 +26,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Page]:
-    """An empty page that accepts our self-signed certificates."""
+    """Yield an empty page that accepts our self-signed certificates."""
     context = browser.new_context(ignore_https_errors=True, viewport={"width": 1280, "height": 900})
     opened = context.new_page()
     failures: list[str] = []

@@ -1,4 +1,4 @@
-"""``pykruise dashboard`` over a sandbox in a browser: it follows a rollout, on a small screen and by keyboard too."""
+"""``pykruise dashboard`` of a sandbox in a browser: it follows a rollout, also on small screens and by keyboard."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EXAMPLES = ROOT / "app" / "features"
 
 @contextmanager
 def command(*arguments: str, says: str) -> Iterator[str]:
-    """Run a command inside the context; yield the line that reports that it is ready."""
+    """Inside the context, run a command; yield the line with which it reports that it is ready."""
     process = subprocess.Popen([*PYKRUISE, *arguments], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
@@ -81,7 +81,7 @@ def test_the_page_follows_a_rollout(page: Page, kubeconfig: Path, dashboard: str
     expect(page.locator("#sidecarSets li")).to_contain_text("no Pod lacks its containers")
     expect(page.locator("#budgets li")).to_contain_text("disruptions allowed: 1")
     before = web.locator(".soft").inner_text()
-    # tests/dashboard checks the delay on virtual time; here the page only has to update by itself.
+    # tests/dashboard checks the delay in virtual time. Here the page only has to update by itself.
     image = {"spec": {"template": {"spec": {"containers": [{"name": "main", "image": "nginx:1.26"}]}}}}
     kubectl(kubeconfig, "patch", "cloneset", "web", "--type=merge", "-p", json.dumps(image))
     expect(web.locator(".soft")).not_to_have_text(before)
@@ -118,7 +118,7 @@ def test_tenant_controlled_names_are_rendered_as_text(page: Page, dashboard: str
 
 
 def crowded() -> dict[str, dict[str, object]]:
-    """A cluster with 10,000 Pods: 500 workloads and 500 nodes with 20 Pods each."""
+    """Return the rows of 10,000 Pods: 500 workloads and 500 nodes with 20 Pods each."""
     rows = [
         {
             "kind": "CloneSet",
@@ -142,7 +142,7 @@ def crowded() -> dict[str, dict[str, object]]:
     }
 
 
-#: Records which rows are redrawn from here on, and whether a whole list is.
+#: Records which rows are redrawn from now on, and whether a whole list is redrawn.
 _WATCH = """() => {
   window.drawn = [];
   const original = Element.prototype.replaceChildren;

@@ -80,7 +80,7 @@ async def test_a_mounted_folder_is_read_atomically_and_followed(tmp_path: Path) 
     reading = ExternalFolder(tmp_path, VirtualClock())
     assert (await reading.ensure()).cert == ONE.cert
     (tmp_path / "..new").symlink_to("..2")
-    (tmp_path / "..new").replace(tmp_path / "..data")  # like a kubelet
+    (tmp_path / "..new").replace(tmp_path / "..data")  # as a kubelet does
     assert (await reading.ensure()).cert == TWO.cert
     (tmp_path / "..2" / "tls.key").unlink()
     with pytest.raises(CertificateError, match=r"tls.key: cannot be read: No such file"):

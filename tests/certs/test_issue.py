@@ -24,7 +24,7 @@ HOST = "kruise-webhook-service.kruise-system.svc"
 RENEW = timedelta(days=180)
 MADE = issue((HOST,), NOW)
 OTHER = issue((HOST,), NOW)
-#: A name longer than a subject can hold, in a namespace with the longest name.
+#: A name that is too long for a subject, in a namespace with the longest name.
 LONG = f"kruise-webhook-service.{'n' * 63}.svc"
 
 
@@ -67,7 +67,7 @@ def test_certificates_use_elliptic_curves_and_are_valid_for_ten_years() -> None:
 
 @pytest.mark.behaviour("MGR-31", "MGR-34")
 def test_an_rsa_authority_can_sign() -> None:
-    """OpenKruise leaves such a CA. Clients that trust it keep trusting the served certificates."""
+    """OpenKruise leaves such a CA behind. Clients that trust it must keep trusting the served certificates."""
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "webhook-cert-ca")])
     authority = (
@@ -190,7 +190,7 @@ def test_a_valid_authority_is_reused_for_at_least_a_year() -> None:
         CertificateSet(MADE.ca_cert, MADE.cert, MADE.key, OTHER.ca_key),
         CertificateSet(MADE.ca_cert, MADE.cert, MADE.key, b""),
         CertificateSet(b"garbage", MADE.cert, MADE.key, MADE.ca_key),
-        # A certificate that may not sign.
+        # A certificate that must not sign others.
         CertificateSet(MADE.cert, MADE.cert, MADE.key, MADE.key),
         issue((HOST,), NOW + timedelta(days=2)),
     ],

@@ -1,4 +1,4 @@
-"""Rotation as a plan: whatever replicas do in any order, the served certificates are trusted."""
+"""The plan of a rotation: in any order of actions of the replicas, the served certificates are trusted."""
 
 import itertools
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ from app.certs.rotation import (
 from tests.kit.virtualtime import EPOCH
 from tests.nightly import examples
 
-#: The duration of a rotation step, and the longest time between two checks of a replica.
+#: Duration of a rotation step, and the longest time between two checks of a replica.
 STEP, LOOK = 6, 2
 
 
@@ -48,7 +48,7 @@ ONE, TWO, THREE = made(1), made(2), made(3)
 
 @pytest.mark.behaviour("MGR-34")
 def test_an_authority_due_for_renewal_does_not_sign() -> None:
-    # A year and a half before expiry: valid for another year, but not for the required two.
+    # It expires in a year and a half, but must be valid for two more years.
     now = EPOCH + timedelta(days=3650 - 550)
     stored = Rotation(issue(("svc",), now, reuse_ca_of=issue(("svc",), EPOCH)))
     observed = Observed(exists=True, stored=stored, held=None, settled=True)
@@ -95,7 +95,7 @@ def test_rotation_survives_a_round_trip_through_the_secret() -> None:
     for rotation in (Rotation(one), Rotation(one, two), Rotation(two, None, one.ca_cert)):
         data = rotation.secret_data()
         assert read_rotation(data) == rotation
-        assert from_secret_data(data) == rotation.current  # as an older version of ours, or OpenKruise, reads it
+        assert from_secret_data(data) == rotation.current  # older versions and OpenKruise read it this way
 
 
 def test_a_retired_authority_leaves_bundles_and_the_others_stay_for_one_step() -> None:
@@ -164,7 +164,7 @@ def test_an_expired_certificate_is_an_error() -> None:
 
 @dataclass
 class World:
-    """What replicas share: the Secret and one configuration, each with a version; and which sets end soon."""
+    """State shared by replicas: the Secret and a configuration with their versions, and the sets that expire soon."""
 
     secret: Rotation | str | None = None
     secret_version: int = 0
@@ -182,7 +182,7 @@ class World:
 
 
 class Replica:
-    """One replica: registration and the Secret's reader and writer, split where another replica may interleave."""
+    """One replica: registration, and the Secret's reader and writer. Other replicas may run between its steps."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -202,7 +202,7 @@ class Replica:
         complete = bundle == self.held.bundle
         if not complete:
             if world.bundle_version != bundle_version:
-                self.timer.record(None, world.now)  # a conflict: read again
+                self.timer.record(None, world.now)  # conflict: read again
                 return
             world.bundle, world.bundle_version = self.held.bundle, bundle_version + 1
         yield
@@ -236,7 +236,7 @@ class Replica:
 
 
 class RotationMachine(RuleBasedStateMachine):
-    """Replicas start, check, and stop halfway, while certificates end and Secrets are damaged."""
+    """Replicas start, check and crash midway, while certificates expire and Secrets are damaged."""
 
     @initialize()
     def start(self) -> None:

@@ -64,7 +64,7 @@ async def test_a_replica_that_reads_the_secret_can_serve_but_not_sign() -> None:
     made = await source(api).ensure()
     assert made.ca_key == b""
     assert not [name for name in api.objects[PATH]["data"] if "ca-key" in name]
-    # Renewed by a rotation whose every step trusts the served certificates; still without a signing key.
+    # A rotation renewed it; each step trusted the served certificates. There is still no signing key.
     clock = VirtualClock(VirtualClock().now() + timedelta(days=3650) - RENEW)
     ours = source(api, clock)
     authorities = {made.ca_cert}
@@ -113,7 +113,7 @@ async def test_a_broken_secret_is_recreated(content: str) -> None:
     now = VirtualClock().now()
     good, other = issue((HOST,), now), issue(("elsewhere",), now)
     data: dict[str, dict[str, str] | None] = {
-        "nothing": None,  # as the chart ships it
+        "nothing": None,  # as created by the chart
         "garbage": dict.fromkeys(good.secret_data(), base64.b64encode(b"garbage").decode()),
         "not base64": dict.fromkeys(good.secret_data(), "%"),
         "half": {"tls.crt": good.secret_data()["tls.crt"]},
@@ -152,7 +152,7 @@ async def test_a_certificate_is_renewed_before_expiry() -> None:
     later.published(complete=True)
     assert later.next_step_in == STEP_SECONDS
     await clock.sleep(STEP_SECONDS / 2)
-    later.published(complete=False)  # somebody has reverted a registration: the step begins again
+    later.published(complete=False)  # a registration was reverted, so the step starts over
     for _ in range(2):  # each check finds the bundle in place
         assert await later.ensure() == made
         later.published(complete=True)
@@ -224,7 +224,7 @@ async def test_a_reader_follows_a_rotation_without_writing() -> None:
     assert not api.objects
     first = await source(api, clock).ensure()
     assert await reader.ensure() == first
-    # An announced CA is trusted everywhere when the Secret switches to it: no reason to wait.
+    # An announced CA is trusted everywhere when the Secret switches to it, so there is no need to wait.
     later = VirtualClock(clock.now() + timedelta(days=3650) - RENEW)
     writer = source(api, later)
     await writer.ensure()
@@ -259,7 +259,7 @@ async def test_a_reader_keeps_serving_while_the_secret_is_broken(damaged: dict[s
     assert reader.next_step_in is not None
     await clock.sleep(reader.next_step_in)
     assert await reader.ensure() == second
-    # Damaged again while the next set was waiting: nothing is due, so the Secret is not read in a tight loop.
+    # If the Secret is damaged again while the next set waits, it must not be read in a tight loop.
     api.objects[PATH] = secret(issue((HOST,), clock.now()).without_ca_key.secret_data())
     assert await reader.ensure() == second
     damage()
@@ -275,7 +275,7 @@ async def test_a_secret_replaced_twice_is_not_served_before_the_api_server_trust
     await source(api, clock).ensure()
     reader = reading(api, clock)
     first = await reader.ensure()
-    # Each new CA was never announced: the controllers publish it first.
+    # The new CAs were not announced, so the controllers publish them first.
     for _ in range(2):
         latest = issue((HOST,), clock.now()).without_ca_key
         api.objects[PATH] = secret(latest.secret_data())

@@ -22,7 +22,7 @@ SECOND = issue(("127.0.0.1",), NOW)
 
 
 def of_the_user() -> tuple[bytes, bytes]:
-    """A self-signed certificate that is valid for a day, and its key, of another type than ours."""
+    """Return a self-signed certificate that is valid for a day, and its key, whose type differs from ours."""
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "ours")])
     certificate = (
@@ -56,14 +56,14 @@ async def listening(context: ServingContext) -> AsyncIterator[int]:
 async def connect(
     port: int, ca: bytes | None = None, name: str = "127.0.0.1", newest: ssl.TLSVersion | None = None
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, bytes]:
-    """Connect, and return the certificate that the server showed (PEM)."""
+    """Connect, and return the server's certificate in PEM."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if ca is None:
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     else:
         context.load_verify_locations(cadata=ca.decode())
     if newest is not None:
-        # Old versions must be requested explicitly.
+        # Old versions must be enabled explicitly.
         context.minimum_version, context.maximum_version = ssl.TLSVersion.MINIMUM_SUPPORTED, newest
         context.set_ciphers("ALL:@SECLEVEL=0")
     reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname=name)

@@ -1,1 +1,1 @@
-"""Faults injected while Pods are created at a constant rate: `python -m tests.chaos --seconds 60`."""
+"""Injects faults while Pods are created at a constant rate: `python -m tests.chaos --seconds 60`."""

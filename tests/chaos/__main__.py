@@ -1,5 +1,5 @@
-"""Every fault, or those named: `python -m tests.chaos [--seconds 60] [FAULT …]`. Prints a table. Exit code 1 means that
-the load saw what it must not see, or that something did not recover."""
+"""Run all faults, or those named: `python -m tests.chaos [--seconds 60] [FAULT …]`. Prints a table. The exit code is 1
+if a Pod had an outcome that its fault does not allow, or if something did not recover."""
 
 import argparse
 import sys

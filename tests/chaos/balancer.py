@@ -1,8 +1,7 @@
 """Acts as a Service for replicas on this machine: `python -m tests.chaos.balancer PORT HOST:PORT:HEALTH_PORT …`.
 
-New connections are distributed over the ready replicas in turn, as by kube-proxy. A replica that reports that it is
-stopping gets no new connections from then on, like a terminating Pod; any other failing replica, after FAILURES failed
-probes. Open connections are kept.
+New connections are distributed over the ready replicas in turn, as kube-proxy does. A replica gets no new connections
+once it reports that it is stopping, like a terminating Pod, or after FAILURES failed probes. Open connections are kept.
 """
 
 import asyncio
@@ -25,7 +24,7 @@ class Endpoint:
     failures: int = 0
 
     async def look(self) -> None:
-        """Check readiness as long as the balancer runs."""
+        """Check readiness repeatedly, as long as the balancer runs."""
         while True:
             try:
                 async with asyncio.timeout(2):
@@ -51,7 +50,7 @@ class Endpoint:
 
 
 async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(OSError, RuntimeError):  # RuntimeError: uvloop's error for a closed connection
+    with contextlib.suppress(OSError, RuntimeError):  # uvloop raises RuntimeError for a closed connection
         while data := await reader.read(65536):
             writer.write(data)
             await writer.drain()

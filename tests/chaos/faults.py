@@ -1,4 +1,4 @@
-"""Faults. Each breaks one thing under a constant load of Pod creations, and reports the effects.
+"""Faults: each breaks one thing under a constant load of Pod creations and reports the effects.
 
 Two replicas share one address. The Pod webhook has failurePolicy Fail, so a Pod gets its sidecar or is rejected.
 """
@@ -24,9 +24,9 @@ from tests.manager.replicas import Replica, configuration, published
 from tests.scenarios.world import ROOT, SYSTEM_NAMESPACE, eventually, install
 
 RATE: Final = 50
-#: See bench/priority.py: other work on the machine must not look like a failure.
+#: Other work on the machine must not look like a failure (bench/priority.py).
 PRECEDENCE: Final = int(os.environ.get("BENCH_NICE", "0"))
-#: Seconds until a killed replica runs again: the kubelet restarts it at once, a new Pod takes longer.
+#: Seconds until a killed replica runs again. A kubelet restarts it at once, but a new Pod takes longer.
 AWAY_SECONDS: Final = 2.0
 #: The chart's ``minReadySeconds``: a Deployment waits this long before it stops the next replica.
 MIN_READY_SECONDS: Final = 3.0
@@ -52,7 +52,7 @@ class Site:
         self.balancer_log = folder / "balancer.log"
 
     def start(self, host: str, python: Path | None = None) -> Replica:
-        """Start a replica; ``python``: the installed version to run."""
+        """Start a replica; ``python``: the interpreter of the installed version to run."""
         kubeconfig = self.control_plane.kubeconfig_for_service_account(SYSTEM_NAMESPACE, "kruise-manager")
         health, metrics = self._ports[host]
         command = [python or sys.executable, "-m", "app.cli.main", "manager", f"--kubeconfig={kubeconfig}"]
@@ -80,7 +80,7 @@ class Site:
         return next((host for host, one in self.replicas.items() if one.alive() and one.leads()), None)
 
     def stop(self, host: str) -> None:
-        """Stop a replica like a Deployment, once the others are known as ready."""
+        """Stop a replica as a Deployment does, once the others are known to be ready."""
         ready = time.monotonic()
         eventually(lambda: time.monotonic() - ready > MIN_READY_SECONDS, "others know that it is ready")
         one = self.replicas.pop(host)
@@ -88,7 +88,7 @@ class Site:
         assert one.process.wait(20) == 0, one.log.read_text()[-2000:]
 
     def kill(self, host: str) -> None:
-        """Kill all processes of a replica at once, like its container."""
+        """Kill all processes of a replica at once, as if its container were killed."""
         one = self.replicas[host]
         pids = [*one.processes().values(), one.process.pid]
         for pid in pids:
@@ -101,7 +101,7 @@ class Site:
 
     @contextmanager
     def behind_one_address(self) -> Iterator[None]:
-        """Run the balancer inside the context; replicas started in it end with it."""
+        """Inside the context, run the balancer. Replicas started in the context end with it."""
         places = [f"{host}:{self._port}:{health}" for host, (health, _) in self._ports.items()]
         command = [sys.executable, "-m", "tests.chaos.balancer", str(self._port), *places]
         with self.balancer_log.open("wb") as output:
@@ -149,7 +149,7 @@ def create_sidecarset(control_plane: ControlPlane) -> None:
 
 @dataclass
 class Report:
-    """The result of one fault: what the load saw, and how long things took."""
+    """The result of one fault: outcomes of the creations, and times to recover."""
 
     fault: str
     creations: Creations
@@ -184,7 +184,7 @@ MIN_INJECTED: Final = 50
 
 
 def problems(report: Report) -> list[str]:
-    """Return what the load must not have seen with this fault."""
+    """Return the outcomes that this fault does not allow."""
     fault, count = report.fault, report.creations.count
     found = []
     if count(Outcome.INJECTED) <= MIN_INJECTED:
@@ -279,7 +279,7 @@ def api_server(made: Site, watch: _Watch) -> None:
 
 
 def rolling_update(made: Site, watch: _Watch) -> None:
-    """Send SIGTERM to each replica in turn, like a Deployment, once the other is ready."""
+    """Send SIGTERM to each replica in turn, once the other is ready, as a Deployment does."""
     for host in HOSTS:
         made.stop(host)
         made.start(host)
@@ -310,11 +310,11 @@ FAULTS: Final[dict[str, Callable[[Site, _Watch], None]]] = {
 
 
 def run(made: Site, fault: str, *, before: float, after: float) -> Report:
-    """Run the fault under load, which starts ``before`` seconds before it and lasts at least ``after`` seconds in
-    all."""
+    """Run a fault under load. The load starts ``before`` seconds before the fault and lasts at least ``after``
+    seconds."""
     eventually(made.all_ready, "all is well before")
     eventually(made.leader, "a replica leads before")
-    # The Pods are checked afterwards, so they are kept.
+    # Keep the Pods, because they are checked afterwards.
     with pod_creations(made.control_plane, RATE, delete=fault != DELETED) as creations:
         began = time.monotonic()
         report = Report(fault, creations)

@@ -1,4 +1,4 @@
-"""Pods created at a constant rate, and the outcome of each: with or without its sidecar, refused, or no answer."""
+"""Creates Pods at a constant rate and records their outcomes: with or without the sidecar, refused, or no answer."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Creation:
-    """One attempt: the time of the answer (monotonic), the duration and the outcome."""
+    """One attempt: the monotonic time of the answer, the duration and the outcome."""
 
     at: float
     seconds: float
@@ -46,12 +46,12 @@ class Creations:
         return sum(one.outcome is outcome for one in self.attempts)
 
     def longest_gap(self) -> float:
-        """Return the longest time between two complete Pods, in seconds."""
+        """Return the longest time between two successful creations, in seconds."""
         good = sorted(one.at for one in self.attempts if one.outcome is Outcome.INJECTED)
         return max((after - before for before, after in pairwise(good)), default=float("inf"))
 
     def trouble_seconds(self) -> float:
-        """Return the time from the first failed attempt to the last."""
+        """Return the seconds from the first failed attempt to the last."""
         bad = [one.at for one in self.attempts if one.outcome is not Outcome.INJECTED]
         return max(bad) - min(bad) if bad else 0.0
 
@@ -127,7 +127,7 @@ class _Creator:
 def pod_creations(
     control_plane: ControlPlane, rate: int = 50, *, sidecar: str = SIDECAR, delete: bool = True, dry_run: bool = False
 ) -> Iterator[Creations]:
-    """Run the load inside the context; the figures are complete after it. With ``dry_run`` nothing is stored."""
+    """Run the load inside the context; the result is complete afterwards. With ``dry_run``, nothing is stored."""
     creator = _Creator(control_plane, rate, sidecar, delete=delete, dry_run=dry_run)
     thread = threading.Thread(target=creator.run, name="load")
     thread.start()

@@ -1,6 +1,6 @@
-"""Every fault under load, briefly: no Pod ever lacks its sidecar, and the replicas come back.
+"""Every fault under a brief load: no Pod ever lacks its sidecar, and the replicas recover.
 
-`python -m tests.chaos --seconds 60` is the same for longer, with figures.
+`python -m tests.chaos --seconds 60` runs longer and prints figures.
 """
 
 import json

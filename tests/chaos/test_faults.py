@@ -1,4 +1,4 @@
-"""The verdict on a fault, from what the load saw."""
+"""The verdict on a fault, based on the outcomes of the load."""
 
 from __future__ import annotations
 

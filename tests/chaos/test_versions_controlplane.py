@@ -1,7 +1,7 @@
 """Upgrade and downgrade between our own versions, with an unfinished operation of every kind.
 
-The previous version runs first, from its wheel in an environment of its own; then this one beside it, then this one
-alone, and back. ``PYKRUISE_PREVIOUS`` names another commit as the previous version.
+The previous version runs first, from its wheel in a separate environment; then both versions run, then only this one,
+and back. ``PYKRUISE_PREVIOUS`` selects another commit as the previous version.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ pytestmark = [pytest.mark.controlplane, pytest.mark.alone]
 CANDIDATE: Final = "c9de9fe6dd6939b4a946e9c1b535a57009e041a3"
 GATES: Final = "--feature-gates=ResourceDistributionGate=true,ImagePullJobGate=true"
 OLD, NEW = HOSTS
-#: Written for every Pod and job, and by nodes.
+#: Resources that change with every Pod and job, and that nodes write.
 OF_NODES: Final = ("nodeimages", "nodepodprobes")
 EVERY_SECONDS: Final = 20
 
@@ -49,7 +49,7 @@ Step = Callable[[World], object]
 
 @dataclass(frozen=True)
 class Release:
-    """A version: its source tree, and the Python environment with its wheel."""
+    """A version: its source tree, and the Python environment that its wheel is installed in."""
 
     source: Path
     python: Path
@@ -57,7 +57,7 @@ class Release:
 
 @pytest.fixture(scope="module")
 def previous(tmp_path_factory: pytest.TempPathFactory) -> Release:
-    """The previous version, installed like users do: the locked dependencies, then the wheel."""
+    """Install the previous version as users do: the locked dependencies, then the wheel."""
     folder = tmp_path_factory.mktemp("previous")
     source, output, environment = folder / "source", folder / "output", folder / "environment"
     output.mkdir()
@@ -85,13 +85,13 @@ class Case:
     middle: Step
     resume: Step
     finished: Step
-    #: What brings it halfway once ``ready`` holds.
+    #: Once ``ready`` holds, ``begin`` brings the operation halfway.
     ready: Step = bool
     begin: Step = bool
 
 
 def patch(kind: str, name: str, **spec: Any) -> Step:
-    """A merge patch of the spec; ``$ns`` in the name stands for the namespace."""
+    """Return a merge patch of the spec; ``$ns`` in the name stands for the namespace."""
 
     def send(world: World) -> object:
         named = (kind, name.replace("$ns", world.namespace), "-n", world.namespace)
@@ -101,7 +101,7 @@ def patch(kind: str, name: str, **spec: Any) -> Step:
 
 
 def image(kind: str, name: str, *, container: str = "main", path: tuple[str, ...] = ()) -> Step:
-    """Another image in the Pod template at this path of the spec."""
+    """Return a change of the image in the Pod template at this path of the spec."""
     spec: dict[str, Any] = {"template": {"spec": {"containers": [{"name": container, "image": "nginx:1.26"}]}}}
     for part in reversed(path):
         spec = {part: spec}
@@ -109,7 +109,7 @@ def image(kind: str, name: str, *, container: str = "main", path: tuple[str, ...
 
 
 def status(kind: str, name: str, **wanted: Any) -> Step:
-    """Return whether the status is current and has these values; ``$ns`` as in ``patch``."""
+    """Return a check that the status is current and has these values; ``$ns`` stands for the namespace."""
 
     def matches(world: World) -> bool:
         found = world.get(kind, name.replace("$ns", world.namespace))
@@ -143,7 +143,7 @@ def open_shop(world: World) -> None:
 
 
 def is_protected(world: World) -> bool:
-    """Return whether the budget refuses to lose another Pod."""
+    """Return whether the budget denies the deletion of another Pod."""
     name = pods(world, "shop")[1]["metadata"]["name"]
     refused = world.kubectl("delete", "pod", name, "-n", world.namespace, "--dry-run=server", check=False)
     assert FORBIDDEN in refused.stderr, refused
@@ -428,7 +428,7 @@ def differences(before: Any, after: Any, path: str = "") -> Iterator[str]:
 
 
 def install_definitions(control_plane: ControlPlane, release: Path) -> None:
-    """Apply permissions and CRDs as Helm does: the conversion belongs to the manager."""
+    """Apply permissions and CRDs as Helm does, but keep the conversion, which the manager owns."""
     for name in ("rbac.yaml", "rbac-gates"):
         control_plane.kubectl("apply", "-f", str(release / "deploy" / name))
     for path in sorted((release / "deploy" / "crds").iterdir()):
@@ -442,12 +442,12 @@ def install_definitions(control_plane: ControlPlane, release: Path) -> None:
 
 
 def runs(world: World) -> list[int]:
-    """Return when the AdvancedCronJob started a job, in seconds since 1970."""
+    """Return the times at which the AdvancedCronJob started jobs, in seconds since 1970."""
     return sorted(int(job["metadata"]["name"].removeprefix("tick-")) for job in world.list("broadcastjobs"))
 
 
 def hand_over(site: Site, leaving: str, coming: str, python: Path | None, untouched: Callable[[str], None]) -> None:
-    """Start a replica of the other version beside the running one, then stop the latter."""
+    """Start a replica of the other version alongside the running one, then stop the latter."""
     site.start(coming, python)
     site.wait_until_ready()
     untouched("both versions run")
@@ -458,7 +458,7 @@ def hand_over(site: Site, leaving: str, coming: str, python: Path | None, untouc
 
 
 def generations(control_plane: ControlPlane) -> list[int]:
-    """Return how often the webhook configurations were written."""
+    """Return the generations of the webhook configurations, which count their writes."""
     found = [configuration(control_plane, kind) for kind in ("mutating", "validating")]
     return [one["metadata"]["generation"] for one in found if one is not None]
 

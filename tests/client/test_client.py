@@ -1,4 +1,4 @@
-"""The Python client: the guide's programs on a sandbox, and what it rejects before any request."""
+"""The Python client: the guide's programs run on a sandbox, and errors are raised before any request."""
 
 from __future__ import annotations
 

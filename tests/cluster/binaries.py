@@ -1,9 +1,9 @@
-"""The Kubernetes commands: found in `$KUBEBUILDER_ASSETS`, or built from the pinned Go module and cached.
+"""The Kubernetes commands, from `$KUBEBUILDER_ASSETS` or built from the pinned Go module and cached.
 
 The module (go.mod, tools.go, go.sum in this folder) pins every source by checksum, so the cache is keyed by go.sum.
 `$KUBERNETES` selects another version of the Kubernetes servers, such as `1.30.14`. They are built with Kubernetes' own
-go.mod and go.sum and checksums from Go's database, and cached by version. etcd and kubectl always come from the pinned
-module.
+go.mod and go.sum, verified with Go's checksum database, and cached by version. etcd and kubectl always come from the
+pinned module.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ KUBELET = "kubelet"
 PROXY = "kube-proxy"
 KUBECTL = "kubectl"
 
-# The API server first: the others share nearly all of its packages.
+# The API server comes first, because the others share nearly all of its packages.
 _PACKAGES = {
     API_SERVER: "k8s.io/kubernetes/cmd/kube-apiserver",
     KUBECTL: "k8s.io/kubernetes/cmd/kubectl",
@@ -41,8 +41,8 @@ _PACKAGES = {
 }
 CONTROL_PLANE = (ETCD, API_SERVER, CONTROLLER_MANAGER, SCHEDULER, KUBECTL)
 _ALWAYS_PINNED = (ETCD, KUBECTL)
-# Other versions: the checksums of their modules are added to go.sum, and the cloud providers of Kubernetes before 1.31
-# are left out because they take longer to build than all the rest.
+# Flags for other versions: the checksums of their modules are added to go.sum, and the cloud providers of Kubernetes
+# before 1.31 are left out, because they take longer to build than everything else.
 _RELEASED = ("-mod=mod", "-tags=providerless")
 
 
@@ -69,7 +69,7 @@ def minor_version() -> int:
 
 
 def built_dir(name: str = API_SERVER) -> Path:
-    """Return the cache folder of the command `name`: of the pinned module or the selected version."""
+    """Return the folder of the command `name` in the cache, for the pinned module or the selected version."""
     version = kubernetes_version()
     if name in _ALWAYS_PINNED or version == pinned_version():
         return module_dir("cluster", SOURCE)
@@ -83,9 +83,9 @@ def module_dir(name: str, module: Path) -> Path:
 
 
 def find(name: str) -> Path | None:
-    """The command `name`: from `$KUBEBUILDER_ASSETS` where it is there, else the one built; None without either.
+    """Return the command `name`: that in `$KUBEBUILDER_ASSETS`, else the one built, else None.
 
-    The commands in `$KUBEBUILDER_ASSETS` have a version of their own, so they are ignored if a version is selected.
+    The commands in `$KUBEBUILDER_ASSETS` may have another version, so they are ignored if a version is selected.
     """
     assets = os.environ.get("KUBEBUILDER_ASSETS") if not os.environ.get("KUBERNETES") else None
     folders = [Path(assets)] if assets else []
@@ -122,14 +122,14 @@ def _packages(names: Collection[str]) -> dict[str, str]:
 def _stamped(version: str) -> dict[str, str]:
     major, minor = version.removeprefix("v").split(".")[:2]
     values = {"gitVersion": version, "gitMajor": major, "gitMinor": minor}
-    # Old API servers answer the second at /version.
+    # Old API servers report the second at /version.
     stamped = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
     return {f"{package}.{name}": value for package in stamped for name, value in values.items()}
 
 
 def _write_module(module: Path, version: str) -> None:
-    """Write the go.mod and go.sum that build a released version: its own, with the published versions of the modules
-    that its repository holds beside it."""
+    """Write the go.mod and go.sum that build a released version: its own files, with the published versions of the
+    staging modules in its repository."""
     command = [_go(), "mod", "download", "-json", f"k8s.io/kubernetes@{version}"]
     done = subprocess.run(command, cwd=module, capture_output=True, text=True, check=False)
     found = json.loads(done.stdout) if done.returncode == 0 else {}
@@ -143,7 +143,7 @@ def _write_module(module: Path, version: str) -> None:
 
 
 def build_module(name: str, module: Path, packages: Mapping[str, str], values: Mapping[str, str]) -> Path:
-    """Build the commands `packages` (name: package) of the Go module in the folder `module`, unless that has been done.
+    """Build the commands `packages` (name: package) of the Go module in the folder `module`, unless they are cached.
 
     `values`: strings that the linker puts into the programs, by variable. Returns the folder with the commands.
     """

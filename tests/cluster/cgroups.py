@@ -11,7 +11,7 @@ _CPUSET_FILES = ("cpuset.cpus", "cpuset.mems")
 def create(name: str) -> None:
     """Create the control group `name` (a path such as `pykruise/node-0`) where a kubelet will look for it."""
     hierarchies = _hierarchies()
-    # Next to v1 hierarchies, the kubelet cannot use the one of v2.
+    # If there are v1 hierarchies, the kubelet cannot use the v2 hierarchy.
     if any("unified" not in controllers for _, controllers in hierarchies):
         hierarchies = [(mount, controllers) for mount, controllers in hierarchies if "unified" not in controllers]
     for mount, controllers in hierarchies:
@@ -20,7 +20,7 @@ def create(name: str) -> None:
             parent, group = group, group / part
             group.mkdir(exist_ok=True)
             if "cpuset" in controllers:
-                # A new v1 group has no CPUs, and accepts no process until it has.
+                # A new v1 group accepts no process until it has CPUs.
                 for file in _CPUSET_FILES:
                     (group / file).write_text((parent / file).read_text())
             if "unified" in controllers:
@@ -29,7 +29,7 @@ def create(name: str) -> None:
 
 
 def remove(name: str) -> None:
-    """Remove the control group `name` and all below it; its processes have ended."""
+    """Remove the control group `name` and all groups below it; their processes must have ended."""
     for mount, _ in _hierarchies():
         group = mount / name
         wait_until(partial(_removed, group), f"the control group {group} is empty", deadline=15)
@@ -41,7 +41,7 @@ def left_over(name: str) -> list[str]:
 
 
 def _removed(group: Path) -> bool:
-    """Remove what can be removed. A group whose last process is exiting is busy for a moment."""
+    """Remove a group and those below it, as far as possible. A group is busy while its last process exits."""
     folders = sorted((path for path in group.rglob("*") if path.is_dir()), reverse=True) if group.exists() else []
     for folder in [*folders, group]:
         try:

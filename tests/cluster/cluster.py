@@ -3,7 +3,7 @@
     with Cluster() as cluster:
         cluster.kubectl("run", "web", "--image=nginx:1.25")
 
-One at a time on a machine, since it takes names and addresses of the whole machine (see network.py).
+Only one can run at a time, because it uses names and addresses of the whole machine (see network.py).
 """
 
 import os
@@ -34,9 +34,9 @@ _CGROUP = "pykruise"
 class Cluster:
     """A control plane and nodes. A context manager; also usable with `start()` and `stop()`.
 
-    `nodes`: how many; with 0 it is a control plane alone, on loopback, which needs no root. `detached`: it outlives
+    `nodes`: the number of nodes; 0 means only a control plane on loopback, which needs no root. `detached`: it outlives
     this process, until `stop()`. `kubelet_config`: more fields of the KubeletConfiguration. `audit_policy`: by default
-    the manager's requests. The other arguments are those of ControlPlane.
+    for the manager's requests. The other arguments are those of ControlPlane.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Cluster:
 
     @classmethod
     def running(cls) -> "Cluster | None":
-        """Return the complete cluster that runs on this machine, if any."""
+        """Return the cluster that is up on this machine, if any."""
         run = Run.named(RUN_NAME)
         if run is None or run.is_stale() or "nodes" not in run.facts:
             return None
@@ -156,7 +156,7 @@ class Cluster:
         network.set_up()
 
     def _launch_nodes(self, commands: Mapping[str, Path]) -> None:
-        """Start what does not need the API server while that starts: registry, images, the nodes' containerds."""
+        """While the API server starts, start what does not need it: the registry, images, the nodes' containerds."""
         self.registry = Registry.launch(self.run, f"{network.HOST_ADDRESS}:{free_port(network.HOST_ADDRESS)}")
         kubelet = commands[binaries.KUBELET]
         watched = self.run.watched(binaries.API_SERVER, binaries.ETCD)
@@ -168,18 +168,18 @@ class Cluster:
         self.registry.add(*self._images)
 
     def _complete_nodes(self, commands: Mapping[str, Path]) -> None:
-        """Start what needs the API server and wait for it."""
+        """Start what needs the API server, and wait until it is ready."""
         proxy = [
             f"--kubeconfig={self.control_plane.kubeconfig_for(credentials.PROXY)}",
             "--proxy-mode=iptables",
-            # One kube-proxy serves all nodes: they route ClusterIPs to the machine. Answers must return the same way,
-            # even between two Pods of one node, so each connection gets the machine's address as source.
+            # One kube-proxy serves all nodes, which route ClusterIPs to the machine. Answers must return the same way,
+            # even between two Pods of a node, so each connection gets the machine's address as its source.
             "--masquerade-all",
-            f"--hostname-override={self.nodes[0].name}",  # it requires an existing node
+            f"--hostname-override={self.nodes[0].name}",  # the node must exist
             "--bind-address=127.0.0.1",
             "--healthz-bind-address=",
             "--metrics-bind-address=",
-            "--conntrack-max-per-core=0",  # keep the machine's limits
+            "--conntrack-max-per-core=0",  # keeps the machine's limits
             "--conntrack-tcp-timeout-established=0s",
             "--conntrack-tcp-timeout-close-wait=0s",
             "--iptables-localhost-nodeports=false",
@@ -231,7 +231,7 @@ def take_down() -> list[str]:
 
 
 def left_over(before: network.Before | None) -> list[str]:
-    """Return what a cluster has left on this machine; empty after `stop()`. `before`: its `run.before`."""
+    """Return what a cluster has left on this machine; nothing after `stop()`. `before`: its `run.before`."""
     found = [str(path) for path in (runs_dir() / RUN_NAME).glob("*")]
     found += [f"mount {point}" for point in runs.mounts_below(runs_dir() / RUN_NAME)]
     found += [f"control group {group}" for group in cgroups.left_over(_CGROUP)]

@@ -1,9 +1,9 @@
-"""A private control plane: etcd, kube-apiserver, kube-controller-manager and, where wanted, kube-scheduler.
+"""A private control plane: etcd, kube-apiserver, kube-controller-manager and, optionally, kube-scheduler.
 
     with ControlPlane() as control_plane:
         control_plane.kubectl("get", "namespaces")
 
-It needs no root and any number of them can run side by side.
+It needs no root, and any number of control planes can run side by side.
 """
 
 import contextlib
@@ -32,16 +32,16 @@ from tests.cluster.process import end, wait_until
 from tests.cluster.run import Run
 
 LOOPBACK = "127.0.0.1"
-#: Below the ports of clients and NodePorts. Each process of a test run uses another range.
+#: Below the ports of clients and NodePorts. Each process of a test run uses different ports.
 _PORTS = range(15_000 + int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % 8, 30_000, 8)
-#: Ports are handed out in turn: one handed out a moment ago may not be in use yet.
+#: Ports are handed out in turn, because one that was just handed out may not be in use yet.
 _offered = itertools.cycle(random.sample(_PORTS, len(_PORTS)))
 
 
 class ControlPlane:
-    """A control plane of its own. A context manager; also usable with `start()` and `stop()`.
+    """A private control plane. A context manager; also usable with `start()` and `stop()`.
 
-    `identities`: users beside the administrator, each with a token. `api_server_args`, `controller_manager_args`: more
+    `identities`: users besides the administrator, each with a token. `api_server_args`, `controller_manager_args`: more
     flags, such as `--feature-gates=…`. `audit_policy`: the rules of an audit.k8s.io/v1 Policy; the audit log is then
     written to `audit_log`. `admission_config`: an apiserver.config.k8s.io/v1 AdmissionConfiguration.
     """
@@ -87,7 +87,7 @@ class ControlPlane:
 
     @property
     def directory(self) -> Path:
-        """The folder of this run; logs/ is below it."""
+        """Return the folder of this run, which contains logs/."""
         return self.run.directory
 
     @property
@@ -96,7 +96,7 @@ class ControlPlane:
 
     @property
     def ca_file(self) -> Path:
-        """The CA of the API server's certificate."""
+        """Return the file with the CA of the API server's certificate."""
         return self.directory / "apiserver" / "apiserver.crt"
 
     @property
@@ -109,11 +109,11 @@ class ControlPlane:
 
     @property
     def audit_log(self) -> Path:
-        """The audit log, one JSON object per line, if there is an audit policy."""
+        """Return the audit log, one JSON object per line. It exists if there is an audit policy."""
         return self.directory / "audit.log"
 
     def token_for(self, identity: Identity | str) -> str:
-        """Return the token of one of the identities (or of the user of that name)."""
+        """Return the token of an identity or of the user with that name."""
         user = identity if isinstance(identity, str) else identity.user
         tokens: dict[str, str] = self.run.facts["tokens"]
         if user not in tokens:
@@ -121,7 +121,7 @@ class ControlPlane:
         return tokens[user]
 
     def kubeconfig_for(self, identity: Identity | str) -> Path:
-        """Return a kubeconfig with the token of one of the identities."""
+        """Return a kubeconfig with the token of an identity."""
         user = identity if isinstance(identity, str) else identity.user
         return self._kubeconfig_file(user, self.token_for(user))
 
@@ -150,15 +150,15 @@ class ControlPlane:
         token: str | None = None,
         accept: str = "application/json",
     ) -> tuple[int, Any]:
-        """Send a request as the administrator, or with another ``token`` ("" for none), and return status and
-        answer. A patch is a merge patch."""
+        """Send a request as the administrator, or with another ``token`` ("" for none), and return the
+        status and the response. A patch is a merge patch."""
         content = "application/merge-patch+json" if method == "PATCH" else "application/json"
         headers = {"Content-Type": content, "Accept": accept}
         if token := self.token if token is None else token:
             headers["Authorization"] = f"Bearer {token}"
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.server + path, data, headers, method=method)
-        # No proxy from the environment: the API server is on this machine.
+        # Ignore proxies in the environment, because the API server is on this machine.
         tls = urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=str(self.ca_file)))
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), tls)
         try:
@@ -185,12 +185,12 @@ class ControlPlane:
         return done
 
     def wait_until_established(self, *definitions: str) -> None:
-        """Wait until CRDs, given as arguments of kubectl, are served."""
-        # A new CRD has no conditions, which kubectl wait takes for an error.
+        """Wait until CRDs are served. ``definitions``: arguments of kubectl that select them."""
+        # A new CRD has no conditions, which `kubectl wait` treats as an error.
         command = ("wait", "--for=condition=Established", "--timeout=30s", *definitions)
         wait_until(lambda: not self.kubectl(*command, check=False).returncode, f"{definitions} are established")
 
-    # Starting and stopping.
+    # ---- starting and stopping
 
     def __enter__(self) -> Self:
         self.start()
@@ -251,7 +251,7 @@ class ControlPlane:
             shutil.copytree(data, folder)
 
     def restore_storage(self, folder: Path) -> None:
-        """Replace etcd's data by a saved copy. Restarts etcd and the API server, without waiting."""
+        """Replace etcd's data with a saved copy. Restarts etcd and the API server, without waiting."""
         with self._stopped_storage() as data:
             shutil.rmtree(data)
             shutil.copytree(folder, data)
@@ -265,7 +265,7 @@ class ControlPlane:
         self.run.start(binaries.API_SERVER, self._api_server)
 
     def restart_controller_manager(self) -> None:
-        """Restart it: it discovers kinds to collect at startup, and then only every 30 seconds."""
+        """Restart the controller manager. It discovers kinds to collect at startup, and then only every 30 seconds."""
         end(self.run.processes[binaries.CONTROLLER_MANAGER])
         self._start_controller_manager()
 
@@ -293,14 +293,14 @@ class ControlPlane:
             self.run.start(binaries.SCHEDULER, [commands[binaries.SCHEDULER], *flags, "--secure-port=0"])
         if self._controller_manager:
             watched |= self.run.watched(binaries.CONTROLLER_MANAGER)
-            # Without it no Pod is admitted.
+            # No Pod is admitted without it.
             wait_until(self._has_default_service_account, "the default service account exists", alive=watched)
 
     def is_ready(self) -> bool:
         """Return whether the API server reports ready."""
         try:
             return self.has_certificate() and self.request("GET", "/readyz")[0] == 200
-        except OSError:  # not listening yet
+        except OSError:  # it is not listening yet
             return False
 
     def has_certificate(self) -> bool:
@@ -362,7 +362,7 @@ class ControlPlane:
 
 
 def free_port(address: str) -> int:
-    """Return a free TCP port of `address`, outside the range of ports that the kernel gives to clients.
+    """Return a free TCP port of `address`, outside the kernel's range of ports for clients.
 
     Otherwise a client that reconnects while the listener restarts could be given the listener's own port and keep it.
     """

@@ -1,4 +1,4 @@
-"""Identities with a token each, and their kubeconfigs."""
+"""Identities, their tokens and their kubeconfigs."""
 
 import base64
 import csv
@@ -15,7 +15,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A user with a token: the name for role bindings, and its groups."""
+    """A user with a token: its name for role bindings, and its groups."""
 
     user: str
     groups: tuple[str, ...] = ()
@@ -42,14 +42,14 @@ def new_tokens(identities: Iterable[Identity]) -> dict[str, str]:
 
 
 def write_token_file(path: Path, identities: Iterable[Identity], tokens: dict[str, str]) -> None:
-    """Return the API server's `--token-auth-file`: token, user, uid, groups."""
+    """Write the API server's `--token-auth-file`: token, user, uid, groups."""
     text = io.StringIO()
     csv.writer(text).writerows([tokens[who.user], who.user, who.user, ",".join(who.groups)] for who in identities)
     _write_private(path, text.getvalue())
 
 
 def write_kubeconfig(path: Path, server: str, ca_file: Path, token: str) -> None:
-    """Return a self-contained kubeconfig in JSON, which is valid YAML."""
+    """Write a self-contained kubeconfig in JSON, which is valid YAML."""
     ca_data = base64.b64encode(ca_file.read_bytes()).decode()
     name = "pykruise-test"
     config: dict[str, Any] = {

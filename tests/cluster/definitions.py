@@ -15,10 +15,10 @@ _DEADLINE_SECONDS = 120.0
 
 
 def delete_definitions(control_plane: ControlPlane, names: Iterable[str]) -> None:
-    """Delete these definitions with all objects, and wait until they are gone.
+    """Delete these definitions with all their objects, and wait until they are gone.
 
-    Right after a definition changed, an API server cannot list its objects ("storage is (re)initializing"); it tries
-    again ever more seldom. A definition that is touched is tried at once.
+    Right after a definition changes, an API server cannot list its objects ("storage is (re)initializing") and retries
+    with an increasing delay. Changing the definition again makes it retry at once.
     """
     wanted = set(names)
     control_plane.kubectl("delete", "crd", "--ignore-not-found", "--wait=false", *sorted(wanted))

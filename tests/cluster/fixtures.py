@@ -1,6 +1,6 @@
 """pytest fixtures for the two levels, for `pytest_plugins = ["tests.cluster.fixtures"]` in tests/conftest.py.
 
-A test says which level it needs by `@pytest.mark.controlplane` or `@pytest.mark.cluster`; the levels are selected with
+A test declares its level with `@pytest.mark.controlplane` or `@pytest.mark.cluster`; the levels are selected with
 `-m controlplane` and `-m cluster`.
 """
 
@@ -12,13 +12,13 @@ from tests.cluster.cluster import RUN_NAME, Cluster, left_over
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.run import Run
 
-#: Do not garbage-collect Pods of missing nodes during tests. Controllers have the names that Kubernetes before 1.28
-#: knows, and every later version too.
+#: Do not garbage-collect Pods of missing nodes during tests. The controllers' names are those before Kubernetes 1.28,
+#: which every later version accepts too.
 _CONTROLLERS = ["--controllers=*,-podgc"]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the tests that share the cluster last: earlier ones may start and stop their own."""
+    """Run the tests that share the cluster last, because others may start and stop their own."""
 
     def shares_the_cluster(item: pytest.Item) -> bool:
         return item.get_closest_marker("cluster") is not None and "no_cluster" not in getattr(item, "fixturenames", ())
@@ -28,21 +28,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def no_cluster() -> None:
-    """For tests that start their own cluster: none may be running, because a machine has room for one."""
+    """Fail if a cluster is up: the test starts its own, and a machine has room for only one."""
     if (run := Run.named(RUN_NAME)) is not None and not run.is_stale():
         pytest.fail("a cluster is up; this test starts and ends its own. First: python -m tests.cluster down")
 
 
 @pytest.fixture(scope="session")
 def control_plane() -> Iterator[ControlPlane]:
-    """A control plane without nodes, private to this test run. Each test uses its own namespaces."""
+    """Return a control plane without nodes, private to this test run. Each test uses its own namespaces."""
     with ControlPlane(controller_manager_args=_CONTROLLERS) as started:
         yield started
 
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
-    """Three nodes with real containers: those of `make cluster` if it is up (and stays up), otherwise private ones."""
+    """Return a cluster with three nodes: that of `make cluster` if it is up (it stays up), otherwise a private one."""
     running = Cluster.running()
     if running is not None and running.nodes and running.run.owner is None:
         yield running

@@ -20,14 +20,14 @@ def ensure() -> Path:
         raise ClusterError(f"{_MODULE / 'go.mod'} does not require helm.sh/helm/v3")
     major, minor = binaries.pinned_version().removeprefix("v").split(".")[:2]
     values = {"helm.sh/helm/v3/internal/version.version": found.group(1)}
-    # The Kubernetes version that `helm template` and `helm lint` assume.
+    # `helm template` and `helm lint` assume this Kubernetes version.
     for package in ("helm.sh/helm/v3/pkg/chartutil", "helm.sh/helm/v3/pkg/lint/rules"):
         values |= {f"{package}.k8sVersionMajor": major, f"{package}.k8sVersionMinor": minor}
     return binaries.build_module("helm", _MODULE, {"helm": _PACKAGE}, values) / "helm"
 
 
 def helm(*arguments: str, kubeconfig: Path | None = None, check: bool = True) -> "subprocess.CompletedProcess[str]":
-    """Run helm, without a cluster if `kubeconfig` is None. With `check` a failure raises an error with helm's message.
+    """Run helm, without a cluster if `kubeconfig` is None. With `check`, a failure raises an error with helm's message.
 
     The user's configuration, cache and plugins are neither read nor written.
     """

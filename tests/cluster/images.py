@@ -1,8 +1,8 @@
-"""Small container images under everyday names: one shared layer with busybox, and one that makes each image differ.
+"""Small container images with common names: a shared layer with busybox, and a layer that makes each image different.
 
-A container of any of them stays up, does nothing, and stops at once on SIGTERM (otherwise every deletion would wait for
-its grace period). That holds for the image's own command and for `sleep N`; a shell as the first process does not
-listen to SIGTERM, as in any image. An image with a port answers HTTP there with its own name.
+Their containers keep running, do nothing, and stop at once on SIGTERM (otherwise every deletion would wait for the
+grace period). That holds for the image's own command and for `sleep N`; as in any image, a shell as the first process
+ignores SIGTERM. An image with a port answers HTTP requests there with its own name.
 """
 
 import hashlib
@@ -47,7 +47,7 @@ class Image:
 
     @property
     def repository(self) -> str:
-        """Return the path in the registry: `nginx:1.25` is `library/nginx`; the host of a path is left out."""
+        """Return the path in the registry: `library/nginx` for `nginx:1.25`; the host is left out."""
         name = self.reference.partition("@")[0]
         name = name[: -len(self.tag) - 1] if ":" in name.rpartition("/")[2] else name
         host, _, rest = name.partition("/")
@@ -65,7 +65,7 @@ class Image:
 
 PAUSE = Image("registry.k8s.io/pause:3.10")
 
-# Images that tests and users use; a test that needs more adds them (Registry.add).
+# Images for tests and users; a test that needs others adds them (Registry.add).
 DEFAULT_IMAGES = (
     PAUSE,
     *(Image(f"nginx:{tag}", port=80) for tag in ("1.24", "1.25", "1.26", "1.27", "latest")),
@@ -82,14 +82,14 @@ DEFAULT_IMAGES = (
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """An image as pushed to a registry."""
+    """A built image, as pushed to a registry."""
 
     manifest: bytes
     blobs: tuple[bytes, ...]
 
 
 def build(image: Image, busybox: Path) -> Built:
-    """Return the blobs and the manifest of `image`, the same for the same input."""
+    """Return the blobs and the manifest of `image`. The same input gives the same output."""
     own = _layer({"etc/image": (f"{image.reference}\n".encode(), 0o644), "www/index.html": (_page(image), 0o644)}, {})
     layers = [_base_layer(busybox), own]
     environment = ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"]

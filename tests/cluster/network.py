@@ -1,10 +1,10 @@
 """The machine's side of the nodes' network: an address, a cable and routes per node, and forwarding.
 
-Each node has a network namespace of its own (nodes.py) and one address, at the end of a cable (a veth pair) to the
-machine, which routes between the nodes. There is no bridge on the machine: kernels that filter bridged packets cannot
-send a translated one back over the port it came from, and a Pod must reach its own Service. The API server listens on
-the machine's address, so that kubelets and Pods reach it. Nothing can be reached from outside the machine, nor outside
-from a Pod.
+Each node has its own network namespace (nodes.py) and one address, at the end of a cable (a veth pair) to the machine,
+which routes between the nodes. The machine uses no bridge, because kernels that filter bridged packets cannot send a
+translated packet back through the port it came from, and a Pod must reach its own Service. The API server listens on
+the machine's address, so that kubelets and Pods reach it. Nothing is reachable from outside the machine, and Pods
+cannot reach the outside.
 """
 
 import shutil
@@ -81,11 +81,11 @@ def observe() -> Before:
 
 def set_up() -> None:
     """Give the machine its address and forward the nodes' traffic."""
-    _ip("link", "add", _INTERFACE, "type", "bridge")  # without ports: it only holds the address
+    _ip("link", "add", _INTERFACE, "type", "bridge")  # it has no ports and only holds the address
     _ip("address", "add", f"{HOST_ADDRESS}/32", "dev", _INTERFACE)
     _ip("link", "set", _INTERFACE, "up")
     Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
-    # If the machine's policy is to drop forwarded traffic (as Docker sets it), our own still passes.
+    # Accept our own traffic even if the machine drops forwarded traffic by default, as with Docker.
     _run("iptables", "--wait", "--new-chain", _CHAIN)
     _run("iptables", "--wait", "--append", _CHAIN, "--in-interface", "pkr+", "--jump", "ACCEPT")
     _run("iptables", "--wait", "--append", _CHAIN, "--out-interface", "pkr+", "--jump", "ACCEPT")
@@ -93,21 +93,21 @@ def set_up() -> None:
 
 
 def add_node(node: str, index: int, pid: int) -> None:
-    """Lay the cable to the node whose first process is `pid`: it finds the other end as `eth0`."""
+    """Connect the cable to the node whose first process is `pid`; the node's end is `eth0`."""
     link = link_name(node)
     _ip("link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", str(pid))
-    # Each cable has the machine's address too: it is the source of connections that kube-proxy masquerades.
+    # Each cable also has the machine's address, the source of connections that kube-proxy masquerades.
     _ip("address", "add", HOST_ADDRESS, "peer", node_address(index), "dev", link)
     _ip("link", "set", link, "up")
     _ip("route", "add", pod_range(index), "via", node_address(index))
 
 
 def tear_down(before: Before) -> None:
-    """Remove what `set_up`, `add_node` and kube-proxy created; the nodes and kube-proxy have ended."""
+    """Remove what `set_up`, `add_node` and kube-proxy created; the nodes and kube-proxy must have ended."""
     # The cables are removed with the nodes' namespaces, which can outlive their last process by a minute, until open
     # connections time out.
     for link in _links():
-        with suppress(ClusterError):  # it disappeared meanwhile
+        with suppress(ClusterError):  # it has disappeared meanwhile
             _ip("link", "delete", link)
     wait_until(lambda: not _links(), "the nodes' network interfaces are gone", deadline=15)
     for command in _IPTABLES:
@@ -132,7 +132,7 @@ def _links() -> list[str]:
 
 
 def _chains() -> set[str]:
-    """Return the chains with names like ours and kube-proxy's, as `command table chain`."""
+    """Return the chains with names like ours or kube-proxy's, as `command table chain`."""
     return {
         f"{command} {table} {line[1:].split()[0]}"
         for command in _IPTABLES
@@ -151,7 +151,7 @@ def _removal(command: str, before: Before) -> Iterator[str]:
     saved = _saved(command)
     for table, chains in ours.items():
         yield f"*{table}\n"
-        yield from (f":{chain} - [0:0]\n" for chain in chains)  # flushes it
+        yield from (f":{chain} - [0:0]\n" for chain in chains)  # flushes the chain
         for line_table, line in saved:
             words = line.split()
             if line_table == table and words[0] == "-A" and words[1] not in chains and set(words) & set(chains):

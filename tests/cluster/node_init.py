@@ -1,14 +1,14 @@
-"""The first process of a node: makes the node's own view of the file system, starts containerd and kubelet, reaps.
+"""The first process of a node: sets up the node's file system, starts containerd and kubelet, reaps processes.
 
-It runs in fresh namespaces (mounts, processes, network, host name, IPC) as process 1, so when it ends the kernel ends
-every process of the node and drops its mounts and interfaces: nothing can be left behind. It stands alone, on the
-standard library, and takes the path of a JSON file; lines on standard input tell it when to go on:
+It runs as process 1 in new namespaces (mounts, processes, network, host name, IPC). When it ends, the kernel ends
+every process of the node and removes its mounts and interfaces, so nothing is left behind. It uses only the standard
+library and takes the path of a JSON file. Lines on standard input tell it when to continue:
 
     network   the cable (eth0) is plugged in: set up addresses, start containerd
     kubelet   the API server answers: start kubelet
 
-It ends, and the node with it, when containerd or kubelet ends; but containerd is started again if the file
-`restart-containerd` stands beside the JSON file.
+It ends, and the node with it, when containerd or kubelet ends; but containerd is restarted if the file
+`restart-containerd` exists next to the JSON file.
 """
 
 import json
@@ -38,7 +38,7 @@ def main(path: str) -> None:
 
 def make_mounts(mounts: dict[str, str]) -> None:
     """Mount folders of the node where programs require a path, such as /run."""
-    # Pods may request mounts that propagate between them and the node; none of it reaches the machine.
+    # Mounts may propagate between Pods and the node, but not to the machine.
     run("mount", "--make-rshared", "/")
     for target, source in mounts.items():
         run("mount", "--bind", source, target)
@@ -51,7 +51,7 @@ def set_up_network(address: str, gateway: str) -> None:
     run("ip", "route", "add", "default", "via", gateway)
     settings = Path("/proc/sys/net/ipv4")
     settings.joinpath("ip_forward").write_text("1")
-    # There is only one route; an ICMP redirect from the machine (back to the node) would mislead.
+    # There is only one route; ICMP redirects from the machine, which point back to the node, would be wrong.
     settings.joinpath("conf/all/accept_redirects").write_text("0")
 
 

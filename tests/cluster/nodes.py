@@ -1,8 +1,8 @@
-"""The nodes: each a containerd and a kubelet in namespaces of their own, much like a small machine.
+"""The nodes: each is a containerd and a kubelet in their own namespaces, much like a small machine.
 
-Own mounts (so /run/containerd/containerd.sock, /var/lib/kubelet and /var/log are the node's), own processes, own
-network with one address: Pods on the host's network do not get in each other's way, and everything that
-belongs to a node ends with its first process (node_init.py).
+A node has its own mounts (/run/containerd/containerd.sock, /var/lib/kubelet and /var/log are the node's), its own
+processes, and its own network with one address. Pods on the host network of different nodes do not collide, and
+everything that belongs to a node ends with its first process (node_init.py).
 """
 
 import json
@@ -21,7 +21,7 @@ from tests.cluster.paths import SOURCE
 from tests.cluster.process import ProcessId
 from tests.cluster.run import Run
 
-# Fixed paths that programs write to: each node has its own directory there.
+# Fixed paths that programs write to; each node has its own directories there.
 _OWN_FOLDERS = ("/run", "/var/log", "/var/lib/kubelet", "/var/lib/cni")
 _NAMESPACES = ("--mount", "--pid", "--net", "--uts", "--ipc")
 
@@ -31,7 +31,7 @@ class Node:
     run: Run
     name: str
     index: int
-    _steps: int | None = None  # node_init.py reads its limits there
+    _steps: int | None = None  # the write end of the pipe to node_init.py
 
     @property
     def directory(self) -> Path:
@@ -48,7 +48,7 @@ class Node:
 
     @property
     def cri_socket(self) -> Path:
-        """containerd's socket on the machine; on the node it is /run/containerd/containerd.sock."""
+        """Return containerd's socket on the machine; on the node it is /run/containerd/containerd.sock."""
         return self.directory / "run" / "containerd" / "containerd.sock"
 
     @property
@@ -59,12 +59,12 @@ class Node:
         return children[0]
 
     def enter_command(self, *command: str) -> list[str]:
-        """Return the command that runs `command` on the node, as if logged in there."""
+        """Return the command that runs `command` on the node, as if from a login there."""
         wanted = [f"--{kind}" for kind in ("mount", "pid", "net", "uts", "ipc")]
         return ["nsenter", f"--target={self.first_process.pid}", *wanted, "--", *command]
 
     def restart_containerd(self) -> None:
-        """Kill containerd and restart it, like its service manager; its containers keep running."""
+        """Kill containerd and restart it, as a service manager would; its containers keep running."""
         self.directory.joinpath("restart-containerd").touch()
         configured = self.directory / "containerd.toml"
         for child in self.first_process.children():
@@ -92,7 +92,7 @@ class Node:
             },
         }
         path = self._write("node.json", json.dumps(config, indent=2))
-        # unshare waits for the node's first process, and ends it if it is killed itself.
+        # unshare waits for the node's first process, and kills it if unshare itself is killed.
         unshare = ["unshare", *_NAMESPACES, "--fork", "--kill-child", "--mount-proc", "--"]
         reading, self._steps = os.pipe()
         self.run.start(self.name, [*unshare, sys.executable, "-I", SOURCE / "node_init.py", path], stdin=reading)
@@ -118,7 +118,7 @@ class Node:
         os.write(self._steps, f"{step}\n".encode())
 
     def _own_folder(self, target: str) -> str:
-        """Mount a folder of the node at `target`, which must exist on the machine."""
+        """Return a new folder of the node to mount at `target`. Creates `target` on the machine if it is missing."""
         for folder in reversed([Path(target), *Path(target).parents]):
             if not folder.exists():
                 folder.mkdir()
@@ -200,7 +200,7 @@ class Node:
         ]
 
     def _runtime_flags(self) -> list[str]:
-        """How kubelets before 1.27 find containerd; their configuration has no `containerRuntimeEndpoint`."""
+        """Return flags for kubelets before 1.27, whose configuration has no `containerRuntimeEndpoint`."""
         if binaries.minor_version() >= 27:
             return []
         return ["--container-runtime=remote", "--container-runtime-endpoint=unix:///run/containerd/containerd.sock"]
@@ -211,8 +211,8 @@ class Node:
         return path
 
 
-# restrict_oom_score_adj: a process without CAP_SYS_RESOURCE may not lower a container's score below its own; without
-# this every Pod sandbox fails on such a machine.
+# restrict_oom_score_adj: without CAP_SYS_RESOURCE, a process may not lower a container's score below its own, and
+# every Pod sandbox would fail.
 _CONTAINERD_CONFIG = """\
 version = 2
 root = "{root}"

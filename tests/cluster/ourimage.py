@@ -1,8 +1,8 @@
 """The manager's image, built from the unmodified Dockerfile.
 
-No public base image can be pulled everywhere, so `python:3.11-slim` is stood in for by an image of the same shape made
-from Debian's packages (mmdebstrap); buildah then builds the Dockerfile on it. Both are kept in the cache folder: the
-base image until its recipe changes, ours until something changes that it is built from.
+Public base images cannot be pulled everywhere, so an equivalent image made from Debian's packages (mmdebstrap) replaces
+`python:3.11-slim`; buildah then builds the Dockerfile on it. Both images are cached: the base image until its recipe
+changes, ours until one of its inputs changes.
 """
 
 import hashlib
@@ -35,9 +35,9 @@ ADD rootfs.tar /
 ENV PATH=/usr/local/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/sbin:/bin
 CMD ["python3"]
 """
-# The part of apt's configuration about downloading.
+# The part of apt's configuration that concerns downloads.
 _FETCHING = ("Acquire::http", "Acquire::https", "Acquire::Check-", "Acquire::Retries", "Acquire::Force")
-# What pip needs to reach its index from this machine: certificates and its configuration.
+# Files that pip needs to reach its index from this machine: certificates and configuration.
 _FOR_PIP = ("/etc/ssl/certs", "/etc/pip.conf")
 
 
@@ -56,7 +56,7 @@ def build(context: Path = ROOT) -> Path:
 
 
 def extract_before(folder: Path) -> None:
-    """Write the sources as they were before the last commit that changed the image's inputs into `folder`."""
+    """Write into `folder` the sources from before the last commit that changed the image's inputs."""
     parts = ["Dockerfile", ".dockerignore", *_lets_in(ROOT)]
     changed = _git("rev-list", "--max-count=1", "HEAD", "--", *parts).decode().strip()
     before = f"{changed}^"
@@ -86,7 +86,7 @@ def _build_into(target: Path, context: Path, base: str) -> None:
 
 
 def _ensure_base(folder: Path) -> str:
-    """Return the name of the base image in buildah's storage. Builds it if it is missing."""
+    """Return the name of the base image in buildah's storage. Builds the image if it is missing."""
     sources, release = packages.debian_sources()
     recipe = "\n".join([release, _BASE_PACKAGES, _BASE_HOOK, _BASE_CONTAINERFILE])
     name = f"localhost/python-base:{hashlib.sha256(recipe.encode()).hexdigest()[:16]}"
@@ -121,7 +121,7 @@ def _apt_configuration() -> Iterator[str]:
 
 
 def _digest(context: Path) -> str:
-    """Return what identifies the image: the Dockerfile and every file that `.dockerignore` allows."""
+    """Return a digest of the image's inputs: the Dockerfile and every file that `.dockerignore` allows."""
     found = hashlib.sha256()
     for name in ["Dockerfile", ".dockerignore", *sorted(_lets_in(context))]:
         for path in sorted(_files(context / name)):
@@ -163,7 +163,7 @@ def _buildah(folder: Path, *arguments: str, check: bool = True) -> bool:
 
 
 def _run(*command: str, check: bool = True) -> bool:
-    """Run a command; print its output only if it fails and that is an error."""
+    """Run a command; return whether it succeeded. With `check`, raise its output as an error if it fails."""
     done = subprocess.run(
         ["nice", "-n", "10", *command],
         stdin=subprocess.DEVNULL,

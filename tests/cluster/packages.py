@@ -1,8 +1,8 @@
 """The container programs for the nodes, unpacked from Debian's packages into the cache folder.
 
-They are not installed: installing containerd or docker-registry would also set up and start a system service,
-which tests must neither use nor disturb. Only programs that are not services are installed if missing: iptables, and
-those that build images.
+They are not installed, because installing containerd or docker-registry would also set up and start a system service,
+which tests must neither use nor disturb. Only programs that are not services (iptables and those that build images) are
+installed if they are missing.
 """
 
 import os
@@ -20,7 +20,7 @@ RUNC = "runc"
 REGISTRY = "docker-registry"
 BUSYBOX = "busybox"
 
-# Package: the required program, and its path in the package.
+# Package → the required program, and its path in the package.
 _PROGRAMS = {
     "containerd": "usr/bin/containerd",
     "runc": "usr/sbin/runc",
@@ -32,7 +32,7 @@ _SYSTEM_FOLDERS = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin",
 
 
 def ensure() -> None:
-    """Fetch what is missing. Needs Debian (apt), and root for packages that are not installed."""
+    """Fetch missing packages. Needs Debian (apt), and root to install packages."""
     target = _unpacked_dir()
     with locked(target.with_name(f"{target.name}.lock")):
         if not target.is_dir():
@@ -118,7 +118,7 @@ def _fetch(*arguments: str, folder: str | None = None) -> None:
     try:
         _apt(*arguments, folder=folder)
     except ClusterError:
-        # A new machine has no package lists, or old ones with files that no longer exist.
+        # A new machine has no package lists, or old lists of files that no longer exist.
         _apt("update")
         _apt(*arguments, folder=folder)
 

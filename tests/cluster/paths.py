@@ -1,4 +1,4 @@
-"""Folders for what the test cluster builds and runs: outside the clone, in the user's cache folder."""
+"""Folders for builds and runs of the test cluster, outside the clone, in the user's cache folder."""
 
 import fcntl
 import os

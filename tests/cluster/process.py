@@ -1,4 +1,4 @@
-"""Processes that can be found again: started with a log file, identified by process id and start time."""
+"""Processes with a log file, identified by process id and start time."""
 
 import signal
 import subprocess
@@ -25,7 +25,7 @@ class ProcessId:
 
     @classmethod
     def of(cls, pid: int) -> "ProcessId | None":
-        """Return the identity of the process `pid`; None if there is none or it has ended (a zombie)."""
+        """Return the identity of the process `pid`; None if it does not exist or has ended (a zombie)."""
         try:
             stat = Path(f"/proc/{pid}/stat").read_text()
         except (FileNotFoundError, ProcessLookupError):
@@ -46,7 +46,7 @@ class ProcessId:
         return [child for child in found if child is not None]
 
 
-# Popen objects of processes started here, so that they are reaped.
+# Keeps the Popen objects of processes started here, so that they are reaped.
 _children: dict[int, subprocess.Popen[bytes]] = {}
 
 
@@ -58,9 +58,9 @@ def start(
     environment: Mapping[str, str] | None = None,
     stdin: int = subprocess.DEVNULL,
 ) -> ProcessId:
-    """Start `argv` in a new session, its output in `log`.
+    """Start `argv` in a new session, with its output in `log`.
 
-    With `dies_with_us` the kernel kills it when this process ends for any reason; otherwise it keeps running.
+    With `dies_with_us`, the kernel kills it when this process ends for any reason; otherwise it keeps running.
     """
     command = [str(part) for part in argv]
     if dies_with_us:
@@ -77,7 +77,7 @@ def start(
 
 
 def end(process: ProcessId, *, deadline: float = 10.0) -> None:
-    """Kill `process` (all its data is temporary) and wait until it has ended."""
+    """Kill `process`, whose data is temporary, and wait until it has ended."""
     if process.is_alive():
         kill(process.pid, signal.SIGKILL)
     child = _children.pop(process.pid, None)

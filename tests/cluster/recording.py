@@ -1,4 +1,4 @@
-"""The API server's audit log of the manager's requests, with the authorizer's reason for each answer."""
+"""Audit policy that logs the manager's requests with the authorizer's reasons."""
 
 from typing import Any, Final
 

@@ -1,4 +1,4 @@
-"""The nodes' image registry: a private docker-registry that replaces every public one."""
+"""The nodes' image registry: a private docker-registry that replaces all public registries."""
 
 import http.client
 import json
@@ -66,7 +66,7 @@ class _Upload:
 
     def __init__(self, address: str) -> None:
         self._connection = http.client.HTTPConnection(address, timeout=120)
-        self._holders: dict[str, str] = {}  # digest of a blob: a repository that has it
+        self._holders: dict[str, str] = {}  # digest of a blob → a repository that has it
 
     def push(self, pushed: Iterable[Image]) -> None:
         busybox = packages.program(packages.BUSYBOX)
@@ -84,7 +84,7 @@ class _Upload:
         digest = images.digest(blob)
         path = f"/v2/{repository}/blobs/uploads/"
         if holder := self._holders.get(digest):
-            # The registry mounts a blob of another repository without another upload.
+            # The registry mounts the blob from another repository, without an upload.
             path += f"?mount={digest}&from={holder}"
         status, location = self._request("POST", path, b"", expect={201, 202})
         if status == 202:

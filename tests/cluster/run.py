@@ -1,7 +1,7 @@
 """One run of a control plane or cluster: its folder, and the record from which it can always be cleaned up.
 
-Everything a run does to the machine is written to `run.json` before or as it is done, so that the next run can undo
-it, even if this process is killed.
+Every change a run makes to the machine is written to `run.json` before or as it is made, so that the next run can undo
+it even if this process is killed.
 """
 
 import atexit
@@ -26,11 +26,11 @@ _GONE = ".gone-"
 
 @dataclass(slots=True)
 class Run:
-    """A run's folder and record. `facts` is what others need to use the run: addresses, tokens, node names."""
+    """A run's folder and record. `facts` is what users of the run need: addresses, tokens, node names."""
 
     directory: Path
     owner: ProcessId | None = (
-        None  # the run is stale when this process ends; None: it is complete and stays until stopped
+        None  # the run is stale once this process ends; None: it is complete and lasts until stopped
     )
     detached: bool = False  # whether it outlives the process that starts it
     processes: dict[str, ProcessId] = field(default_factory=dict)
@@ -41,11 +41,11 @@ class Run:
 
     @classmethod
     def create(cls, name: str | None, *, detached: bool) -> "Run":
-        """Create a run: `name` for the only run of that name on this machine, None for one of many. Stale runs are
-        cleaned up first."""
+        """Create a run: with a `name`, the only one of that name on this machine; with None, one of many. Stale runs
+        are cleaned up first."""
         with locked(runs_dir() / "lock"):
             clean_stale_runs()
-            # The folder is renamed once its record is in it, so no run is seen without one.
+            # The folder is renamed once it contains the record, so no run is seen without a record.
             run = cls(Path(tempfile.mkdtemp(prefix=".new-", dir=runs_dir())), ProcessId.of(os.getpid()), detached)
             run.save()
             target = runs_dir() / (name or f"control-plane-{run.directory.name.removeprefix('.new-')}")
@@ -106,7 +106,7 @@ class Run:
         environment: Mapping[str, str] | None = None,
         stdin: int = DEVNULL,
     ) -> ProcessId:
-        """Start a process of this run: it ends with this process unless the run is detached, and with `destroy`."""
+        """Start a process of this run. `destroy` ends it, and so does the end of this process unless detached."""
         identity = process.start(
             argv, self.log(name), dies_with_us=not self.detached, environment=environment, stdin=stdin
         )
@@ -115,7 +115,7 @@ class Run:
         return identity
 
     def complete(self) -> None:
-        """Mark the run as complete: from now on a detached run needs no owner."""
+        """Mark the run as complete: from now on, a detached run needs no owner."""
         if self.detached:
             self.owner = None
         self.save()
@@ -133,8 +133,8 @@ class Run:
     def destroy(self) -> None:
         """End every process, undo everything that the record names, and remove the folder."""
         for identity in reversed(self.processes.values()):
-            # A node is an `unshare` with the node's first process as its child. When the child ends, the kernel ends
-            # all processes of the node before `unshare` returns; so the child is killed first.
+            # A node is an `unshare` whose child is the node's first process. When the child ends, the kernel ends all
+            # processes of the node before `unshare` returns, so kill the child first.
             for child in identity.children():
                 process.end(child)
             process.end(identity)
@@ -145,7 +145,7 @@ class Run:
         for folder in reversed(self.folders):
             if folder.is_dir() and not any(folder.iterdir()):
                 folder.rmdir()
-        # Removing the folder would empty what is mounted below.
+        # Removing the folder would also empty what is mounted below it.
         if mounted := mounts_below(self.directory):
             raise ClusterError(f"still mounted: {', '.join(mounted)}; unmount, then: python -m tests.cluster down")
         if self.before is None:
@@ -161,8 +161,8 @@ def mounts_below(directory: Path) -> list[str]:
 
 
 def remove_meanwhile(folder: Path) -> None:
-    """Move `folder` away at once and empty it in the background: 100,000 files may take minutes. This process does
-    not end before that is done; if it is killed, the next `clean_stale_runs` finishes it."""
+    """Move `folder` away at once and empty it in the background, because 100,000 files may take minutes. This process
+    waits for that before it ends; if it is killed, the next `clean_stale_runs` continues."""
     us = ProcessId.of(os.getpid())
     assert us is not None
     gone = Path(tempfile.mkdtemp(prefix=f"{_GONE}{us.pid}-{us.started}-", dir=runs_dir()))
@@ -175,7 +175,7 @@ def _empty(gone: Path) -> None:
 
 
 def clean_stale_runs() -> None:
-    """Clean up runs whose owner was killed. The caller holds the lock of the runs' folder."""
+    """Clean up runs whose owner was killed. The caller must hold the lock of the folder of all runs."""
     for gone in runs_dir().glob(f"{_GONE}*"):
         pid, started = map(int, gone.name.removeprefix(_GONE).split("-")[:2])
         if not ProcessId(pid, started).is_alive():
@@ -183,7 +183,7 @@ def clean_stale_runs() -> None:
     for record in runs_dir().glob(f"*/{_RECORD}"):
         try:
             run = Run.load(record.parent)
-        except FileNotFoundError:  # its owner has just removed it
+        except FileNotFoundError:  # the owner has just removed it
             continue
         if run.is_stale():
             run.destroy()

@@ -1,8 +1,8 @@
-"""Servers that all processes of a test run share: the first that needs one starts a keeper, the others use it.
+"""Servers shared by all processes of a test run. The first process that needs one starts a keeper; the others use it.
 
-A keeper is a separate process, `python -m MODULE NAME FOLDER`. It starts something, writes `NAME.json` when that is
-ready, and stops it on request or when the test run is gone. The main pytest process ends all
-keepers after the last test.
+A keeper is a separate process, `python -m MODULE NAME FOLDER`. It starts a server, writes `NAME.json` when the server
+is ready, and stops it on request or when the test run has ended. The main pytest process ends all keepers after the
+last test.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _ROOT: Final = Path(__file__).resolve().parent.parent.parent
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Create the folder of the run, in the process that distributes the tests."""
+    """Create the folder of the test run, in the process that distributes the tests."""
     if not hasattr(config, "workerinput"):
         folder = os.environ[_FOLDER] = tempfile.mkdtemp(prefix="pykruise-tests-")
         (Path(folder) / _RUN).write_text(str(os.getpid()))
@@ -43,7 +43,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Stop the keepers; one that fails to clean up fails the run."""
+    """Stop the keepers. If one cannot clean up, the test run fails."""
     if hasattr(session.config, "workerinput"):
         return
     folder = Path(os.environ[_FOLDER])
@@ -57,14 +57,14 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def shared(module: str, name: str) -> dict[str, Any]:
-    """The facts about `name`, which a keeper of `module` has started, now or before. Fails the test if it could not."""
+    """Return the facts about `name`, which a keeper of `module` starts or has started. Fails the test on error."""
     folder = Path(os.environ[_FOLDER])
     facts, log, record = folder / f"{name}.json", folder / f"{name}.log", folder / f"{name}.pid"
     with locked(folder / f"{name}.lock"):
         if not record.exists():
             run = (folder / _RUN).read_text()
             command = [sys.executable, "-m", module, name, str(folder), run]
-            # Each process of a test run uses other ports (controlplane.py); the keeper uses the last range.
+            # Each process of a test run uses different ports (controlplane.py); the keeper uses the last set.
             environment = os.environ | {"PYTEST_XDIST_WORKER": "gw7"}
             with log.open("wb") as output:
                 keeper = subprocess.Popen(
@@ -83,7 +83,7 @@ def shared(module: str, name: str) -> dict[str, Any]:
 
 
 def keep(start: Mapping[str, Callable[[], AbstractContextManager[Mapping[str, Any]]]]) -> None:
-    """The main function of a keeper: start what the command line names, publish its facts, wait, stop it."""
+    """Run a keeper: start what the command line names, publish its facts, wait, and stop it."""
     name, folder, run = sys.argv[1], Path(sys.argv[2]), ProcessId.of(int(sys.argv[3]))
     ended = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
@@ -96,7 +96,7 @@ def keep(start: Mapping[str, Callable[[], AbstractContextManager[Mapping[str, An
 
 
 def _end(record: Path) -> str:
-    """Stop one keeper. Returns what went wrong."""
+    """Stop one keeper. Return what went wrong, if anything."""
     keeper = ProcessId(*json.loads(record.read_text()))
     log = record.with_suffix(".log")
     if not keeper.is_alive():

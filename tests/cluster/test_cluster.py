@@ -107,7 +107,7 @@ def _see_a_webhook_called(control_plane: ControlPlane, name: str) -> None:
         asked = {"metadata": {"generateName": "asked-", "labels": {"ask": name}}}
 
         def called() -> bool:
-            # The API server reads a new configuration a moment later.
+            # The API server notices a new configuration a moment later.
             assert control_plane.request("POST", "/api/v1/namespaces/default/configmaps", asked)[0] == 201
             try:
                 listener.accept()[0].close()
@@ -167,7 +167,7 @@ def test_up_and_down_on_the_command_line_leave_nothing_behind() -> None:
     assert len(processes) > len(cluster.run.processes) + 5  # containerd, kubelet, shim, pause and two containers
     assert command("kubeconfig").strip() == str(cluster.kubeconfig)
     assert "NOT READY" not in command("status")
-    assert left_over(before)  # so that an empty answer below proves something
+    assert left_over(before)  # otherwise the empty result below would prove nothing
     assert command("down") == "nothing is left\n"
     assert left_over(before) == []
     assert [process for process in processes if process.is_alive()] == []
@@ -239,7 +239,7 @@ def test_a_pod_of_two_containers_runs_and_its_service_answers_from_the_machine(
     assert image == "busybox:1.36\n"
     service = cluster.kubectl("get", "svc/web", f"--namespace={namespace}", "-o=jsonpath={.spec.clusterIP}").stdout
     wait_until(lambda: _page(f"http://{service}/") == "nginx:1.25\n", "the Service answers", deadline=15)
-    # A Pod also reaches its own Service: over the node, the machine's kube-proxy, and back.
+    # A Pod also reaches its own Service, through the node and the machine's kube-proxy.
     wget = ["timeout", "5", "wget", "-q", "-O-", f"http://{service}/"]
     assert cluster.kubectl("exec", "web", f"--namespace={namespace}", "-c=helper", "--", *wget).stdout == "nginx:1.25\n"
 

@@ -20,7 +20,7 @@ from tests.cluster.sharing import GUIDES, group
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty cache folder, isolated from the user's."""
+    """Return an empty cache folder, isolated from the user's."""
     monkeypatch.setenv("PYKRUISE_CACHE", str(tmp_path))
     monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
     monkeypatch.delenv("KUBERNETES", raising=False)
@@ -119,7 +119,7 @@ def test_another_version_is_built_from_its_own_module_and_cached_apart(
     pinned.mkdir()
     for name in ("etcd", "kubelet"):
         (pinned / name).touch(mode=0o755)
-    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(pinned))  # of another version than the one selected below
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(pinned))  # not the version selected below
     monkeypatch.setenv("KUBERNETES", "1.30.14")
     built = cache / "kubernetes-v1.30.14" / "kubelet"
     for _ in range(2):
@@ -231,7 +231,7 @@ def test_a_large_folder_is_moved_at_once_and_deleted_later(cache: Path, killed: 
     runs = cache / "run"
     large = runs / "cluster"
     (large / "node-0").mkdir(parents=True)
-    if killed:  # before it could do more than rename
+    if killed:  # right after it renamed the folder
         large.rename(runs / ".gone-1-1-abc")
         clean_stale_runs()
     else:

@@ -1,7 +1,7 @@
 //go:build tools
 
-// Package tools names the commands that the test cluster is made of, so that
-// go.mod and go.sum pin them and everything they are built from.
+// Package tools names the commands of the test cluster, so that go.mod and
+// go.sum pin them and everything they are built from.
 package tools
 
 import (

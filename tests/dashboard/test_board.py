@@ -1,4 +1,4 @@
-"""Rows of a section: computed once per change, and always those of existing objects."""
+"""The rows of a section are computed once per change and always match the existing objects."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Counted:
 
 
 class Judge:
-    """Each Pod lacks the objects that a test names."""
+    """Says that each Pod lacks the objects that a test names."""
 
     def __init__(self) -> None:
         self.names: Sequence[str] = ()

@@ -1,4 +1,4 @@
-"""Totals of Pods by node and revision, updated one change at a time, equal a full count."""
+"""Totals of Pods by node and revision, updated change by change, equal a full count."""
 
 from __future__ import annotations
 

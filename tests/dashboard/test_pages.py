@@ -1,4 +1,4 @@
-"""The dashboard over the sandbox's API server: its contents, and who may see it."""
+"""The dashboard with the sandbox's API server: its contents, and which clients may see it."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ async def test_the_page_receives_all_rows_and_then_changes() -> None:
 
 @virtual
 async def test_a_change_is_shown_within_a_second() -> None:
-    """One second of virtual time: the result does not depend on the machine's speed."""
+    """This is a second of virtual time, so the result does not depend on the machine's speed."""
     clock = VirtualClock()
     async with cluster(clock=clock) as found:
         made = await found.create("CloneSet")

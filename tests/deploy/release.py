@@ -1,4 +1,4 @@
-"""A release of the chart on a cluster, managed by an administrator with helm and kubectl."""
+"""A release of the chart on a cluster, managed with helm and kubectl."""
 
 import json
 import subprocess
@@ -44,7 +44,7 @@ class Release:
         return {(one["kind"], one["metadata"]["name"]): one for one in found}
 
     def versions(self) -> dict[tuple[str, str], str]:
-        """Fields that change with every write."""
+        """Return the resourceVersions of the release's objects, which change with every write."""
         return {key: one["metadata"]["resourceVersion"] for key, one in self.objects().items()}
 
     def get(self, *arguments: str) -> dict[str, Any]:
@@ -56,7 +56,7 @@ class Release:
         self.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(dict(manifest)))
 
     def may(self, verb: str, resource: str, namespace: str = "", user: str = SERVICE_ACCOUNT) -> bool:
-        """Return the answer of the API server's authorizer (`kubectl auth can-i`), for example for ``pods
+        """Return what the API server's authorizer answers to `kubectl auth can-i`, for example for ``pods
         --subresource=exec``."""
         where = ["-n", namespace] if namespace else ["--all-namespaces"]
         resource, *subresource = resource.split()

@@ -19,7 +19,7 @@ def render(
     kubernetes: str = "",
     chart: Path = CHART,
 ) -> list[dict[str, Any]]:
-    """Return the objects of an installation: `settings` for `--set`, `values` as in a file, `kubernetes` a version."""
+    """Return an installation's objects. `settings`: for `--set`; `values`: as in a file; `kubernetes`: a version."""
     arguments = [part for setting in settings for part in ("--set", setting)]
     if kubernetes:
         arguments += ["--kube-version", kubernetes]

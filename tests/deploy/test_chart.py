@@ -1,4 +1,4 @@
-"""The chart against the declarations in code: what `helm template` prints, and what it rejects."""
+"""The chart matches the declarations in the code: what `helm template` prints, and what it rejects."""
 
 import json
 import tomllib
@@ -78,7 +78,7 @@ def policies_of(documents: list[dict[str, Any]]) -> WebhookPolicies:
     return WebhookPolicies.model_validate(yaml.safe_load(data["webhooks.yaml"]))
 
 
-# ---- what needs no Helm
+# ---- tests without Helm
 
 
 def test_chart_and_package_have_one_version() -> None:
@@ -107,7 +107,7 @@ def test_braces_in_descriptions_are_not_template_actions() -> None:
     assert '{{ "{{" }} .Values }}' in text
 
 
-# ---- what Helm renders
+# ---- rendered charts
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +124,7 @@ def test_helm_lint_finds_no_errors() -> None:
 
 @pytest.mark.controlplane
 def test_the_chart_renders_without_a_cluster(defaults: list[dict[str, Any]]) -> None:
-    # Helm built without a version assumes v1.20.0.
+    # A Helm that was built without a version assumes v1.20.0.
     assert render(kubernetes="v1.20.0") == defaults
     assert "Kubernetes v1.21.14 is too old: 1.22 or newer is required" in refusal(kubernetes="v1.21.14")
     old = render(kubernetes="v1.29.15-eks-1")
@@ -197,7 +197,7 @@ def test_the_agent_gets_credentials_volumes_annotations_and_a_priority(tmp_path:
     assert volumes["plugin-bin"]["hostPath"] == {"path": "/opt/plugins"}
     assert volumes["plugin-config"]["configMap"] == {"name": "providers"}
     assert volumes["docker-config"]["hostPath"] == {"path": "/root/.docker", "type": "DirectoryOrCreate"}
-    # The agent finds the mounted socket by default, and by the flag.
+    # The agent finds the mounted socket by default and through the flag.
     flags = parser().parse_args(pod["containers"][0]["args"][1:])
     assert flags.plugin_bin_dir == mounts["plugin-bin"]
     assert flags.plugin_config_file == mounts["plugin-config"]
@@ -205,7 +205,7 @@ def test_the_agent_gets_credentials_volumes_annotations_and_a_priority(tmp_path:
     quota = find(documents, "ResourceQuota", "kruise-critical-pods")["spec"]
     (scope,) = quota["scopeSelector"]["matchExpressions"]
     assert scope["values"] == ["system-cluster-critical", "system-node-critical"]
-    # One Pod on each node counts.
+    # The quota must allow one Pod on each node.
     assert quota["hard"] == {"pods": "20000"}
 
 
@@ -315,7 +315,7 @@ def test_rights_of_a_gate_are_granted_only_with_the_gate(defaults: list[dict[str
 
 
 def rules_on_secrets(documents: list[dict[str, Any]]) -> dict[tuple[str, str], list[dict[str, Any]]]:
-    """Return what bound roles grant on Secrets, by account and namespace (empty: all namespaces)."""
+    """Return the bound rules on Secrets by account and namespace (empty: all namespaces)."""
     found: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for binding in (one for one in documents if one["kind"].endswith("Binding") and "roleRef" in one):
         namespace = binding["metadata"].get("namespace", "")

@@ -1,5 +1,5 @@
-"""CustomResourceDefinitions on a real API server: installed new, over OpenKruise's and over ours, in every documented
-way."""
+"""CustomResourceDefinitions on a real API server: new installations, and updates of OpenKruise's and our own ones, in
+every documented way."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -35,14 +35,14 @@ BUNDLE = next(
 
 @pytest.fixture(scope="module")
 def empty() -> Iterator[ControlPlane]:
-    """A separate control plane: CRDs are cluster-wide."""
+    """Return a separate control plane, because CRDs are cluster-wide."""
     with ControlPlane() as started:
         yield started
 
 
 @pytest.fixture
 def fresh(empty: ControlPlane) -> ControlPlane:
-    """A control plane without our CRDs and without OpenKruise's."""
+    """Return a control plane without our CRDs or OpenKruise's."""
     release = Release(empty.kubectl, empty.kubeconfig)
     release.helm("uninstall", "kruise", "--no-hooks", "--wait", check=False)
     names = {item["metadata"]["name"] for item in openkruise.installed()} & set(found(empty)) | set(DECLARED)
@@ -56,10 +56,10 @@ def found(control_plane: ControlPlane) -> dict[str, dict[str, Any]]:
 
 
 def looked_after(control_plane: ControlPlane, endpoint: Endpoint) -> None:
-    """Patch CRDs like a manager at this endpoint, until nothing is left to patch."""
+    """Patch CRDs as a manager at this endpoint does, until nothing is left to patch."""
 
     def patched() -> bool:
-        """Return whether nothing was left to patch. Conflicts with status writes of the API server are retried."""
+        """Return whether nothing was left to patch. Conflicts with the API server's status writes are retried."""
         left = [
             control_plane.kubectl("patch", "crd", name, *_PATCH, "-p", json.dumps(patch), check=False)
             for name, live in found(control_plane).items()
@@ -151,7 +151,7 @@ def test_upgrading_openkruise_definitions_needs_forced_ownership(fresh: ControlP
     openkruises(fresh)
     refused = fresh.kubectl("apply", "--server-side", "-f", CRDS, check=False)
     assert 'conflict with "helm"' in refused.stderr
-    assert "--force-conflicts" in refused.stderr  # the name in the guides
+    assert "--force-conflicts" in refused.stderr  # the name that the guides mention
     server_side(fresh)
     plainly(fresh)
 
@@ -162,7 +162,7 @@ def test_a_manager_reached_by_url_conflicts_with_no_installer(fresh: ControlPlan
     converting = {name for name, declared in DECLARED.items() if "conversion" in declared["spec"]}
 
     def by_url() -> bool:
-        """Every conversion points there again, and the manager has released its fields."""
+        """Return whether all conversions use the URL again, and the manager has released its fields."""
         live = found(fresh)
         configs = [live[name]["spec"]["conversion"]["webhook"]["clientConfig"] for name in converting]
         return all("url" in one for one in configs) and not any(release_patch(live[name]) for name in converting)

@@ -1,4 +1,4 @@
-"""The Grafana dashboard and the alerts use metrics that the manager exports, with labels they have."""
+"""The Grafana dashboard and the alerts use metrics and labels that the manager exports."""
 
 import json
 import re
@@ -23,7 +23,7 @@ GROUPING = re.compile(r"\bby \(([^)]*)\)")
 
 
 def filled_metrics() -> ManagerMetrics:
-    """Return metrics with at least one sample each: those with labels start without any."""
+    """Return metrics with at least one sample each, because metrics with labels start without samples."""
     metrics = ManagerMetrics()
     stats = metrics.admission.path("/mutate-pod")
     stats.finished(200, 0.001)
@@ -67,7 +67,7 @@ def expressions() -> Iterator[tuple[str, str]]:
 
 
 def series(expression: str) -> set[str]:
-    """Return the series of an expression: its words that are no function, label or matcher."""
+    """Return the series of an expression: its words except functions, labels and matchers."""
     bare = GROUPING.sub(" ", re.sub(r"\{[^}]*\}|\[[^\]]*\]", " ", expression))
     return set(re.findall(r"[a-zA-Z_:][\w:]*", bare)) - FUNCTIONS
 

@@ -1,4 +1,4 @@
-"""An operator installs from the files of a release as documented, on nodes with real containers."""
+"""An operator follows the documentation to install a release from its files, on nodes with real containers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_an_operator_installs_a_release_and_a_first_sidecar_set(tmp_path: Path) 
         reader.administers(cluster.kubeconfig)
         checked = reader.does(line("docs/installing.md", "sha256sum"))
         assert "FAILED" not in checked
-        # The nodes pull every image from this cluster's registry, which has no certificate.
+        # The nodes pull all images from this cluster's registry, which has no certificate.
         load = line("docs/installing.md", "skopeo copy").replace("registry.example", cluster.registry.address)
         reader.does(load.replace("--all", "--all --dest-tls-verify=false"))
         reader.does(line("docs/installing.md", "helm install"), seconds=180)

@@ -1,4 +1,4 @@
-"""The image built from the Dockerfile, and the chart, on nodes with real containers. The tests run in this order."""
+"""The Dockerfile's image and the chart, on nodes with real containers. The order of the tests matters."""
 
 import base64
 import json
@@ -49,7 +49,7 @@ SIDECAR_SET = {
 
 @pytest.fixture(scope="module")
 def no_cluster() -> None:
-    """A cluster for this module only; the name also orders it before tests that share one (fixtures.py)."""
+    """Give this module its own cluster. The name makes it run before tests that share one (fixtures.py)."""
     if (run := Run.named(RUN_NAME)) is not None and not run.is_stale():
         pytest.fail("a cluster is up; this test starts and ends its own. First: python -m tests.cluster down")
 
@@ -64,7 +64,7 @@ def before(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def own_cluster(no_cluster: None, before: Path) -> Iterator[Cluster]:
-    """Push our image to the registry under the name in the chart."""
+    """Yield a cluster whose registry has our image under the name in the chart."""
     image: str = find(render(), "Deployment", "kruise-controller-manager")["spec"]["template"]["spec"]["containers"][0][
         "image"
     ]
@@ -82,23 +82,23 @@ def own_cluster(no_cluster: None, before: Path) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def release(own_cluster: Cluster) -> Release:
-    """Nothing is installed yet."""
+    """Return the release, which is not installed yet."""
     return Release(own_cluster.kubectl, own_cluster.kubeconfig)
 
 
 @pytest.fixture(scope="module")
 def reader(own_cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Reader:
-    """A user who types the documented commands."""
+    """Return a user who enters the documented commands."""
     found = Reader(tmp_path_factory.mktemp("reader"))
     found.administers(own_cluster.kubeconfig)
-    # The chart of a release, and that of a clone.
+    # The chart of a release, and the folder of a clone.
     write_chart(found.folder, ROOT, "0.1.0", 0)
     (found.folder / "deploy").symlink_to(ROOT / "deploy")
     return found
 
 
 def pods(release: Release) -> dict[str, str]:
-    """Return the manager's Pods, terminating ones included: name → node."""
+    """Return the nodes of the manager's Pods by name, including terminating Pods."""
     found = release.get("pods", "-n", NAMESPACE, "-l", "control-plane=controller-manager")["items"]
     return {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in found}
 
@@ -113,13 +113,13 @@ def roll_out(release: Release, *settings: str) -> None:
 
 
 def leader(release: Release) -> str:
-    """Return the Pod that reconciles."""
+    """Return the name of the leading Pod."""
     holder: str = release.get("lease", "-n", NAMESPACE, "kruise-manager")["spec"]["holderIdentity"]
     return holder.partition("_")[0]
 
 
 def registered(release: Release, configuration: tuple[str, str]) -> dict[str, int]:
-    """Return the entries of a configuration: name → bytes of its CA bundle."""
+    """Return the size of the CA bundle of each entry of a configuration."""
     webhooks = release.get(*configuration).get("webhooks", ())
     return {webhook["name"]: len(webhook["clientConfig"].get("caBundle", "")) for webhook in webhooks}
 
@@ -205,7 +205,7 @@ def test_containers_start_in_their_order(release: Release) -> None:
     times = started(default)
     assert sorted(times, key=lambda name: times[name]) == ["a", "b", "c"]
     for before, after in pairwise("abc"):
-        # Times have a resolution of a second.
+        # Timestamps have a resolution of one second.
         assert (times[after] - times[before]).total_seconds() >= BECOMES_READY_AFTER - 1
     release.kubectl("delete", "pod", "ordered", "--wait=false")
 
@@ -242,7 +242,7 @@ def test_other_protected_objects_are_not_deleted(release: Release, kind: str) ->
 
 @contextmanager
 def protected(release: Release, kind: str, manifest: str, name: str = "web") -> Iterator[Callable[..., Any]]:
-    """Yield kubectl for an object with the label, which is removed in any case."""
+    """Yield kubectl for an object with the label. The object is always removed afterwards."""
     release.kubectl("apply", "-f", "-", stdin=manifest)
     try:
         yield lambda verb, *arguments: release.kubectl(verb, kind, name, *arguments, check=False)
@@ -290,7 +290,7 @@ def test_the_documented_debugging_commands_work(reader: Reader) -> None:
         queues = reader.does(line("docs/operations.md", "curl localhost:8000/debug/queues"))
         assert "cloneset" in queues or "does not hold the Lease" in queues
         assert "SidecarSets" in reader.does(line("docs/operations.md", "curl localhost:8000/debug/caches"))
-        # Any replica may answer: it may have decided nothing yet.
+        # Any replica may answer, and it may not have decided anything yet.
         decisions = reader.does(line("docs/operations.md", "curl localhost:8000/debug/decisions"))
         assert ".kb.io" in decisions or "nothing yet" in decisions
         assert "kruise_" in reader.does(line("docs/operations.md", "curl localhost:8080/metrics"))
@@ -359,7 +359,7 @@ def test_an_uninstall_leaves_nothing_behind_and_pods_can_be_created(release: Rel
 
 
 def left_behind(release: Release) -> list[str]:
-    """Return all cluster-scoped objects with ``kruise`` in their name; those of other tests do not have it."""
+    """Return all cluster-scoped objects with ``kruise`` in their names, which objects of other tests do not have."""
     listable = ["api-resources", "--namespaced=false", "--verbs=list", "-o", "name"]
     kinds = release.kubectl(*listable).stdout.split()
     return [
@@ -372,7 +372,7 @@ def left_behind(release: Release) -> list[str]:
 
 @pytest.mark.behaviour("MGR-100", "MGR-101")
 def test_an_upgrade_keeps_state_and_refuses_no_pod(release: Release, own_cluster: Cluster, before: Path) -> None:
-    """Starts from the previous release's chart and image, creating 50 Pods a second with failure policy Fail."""
+    """Upgrade from the previous chart and image while 50 Pods a second are created with failure policy Fail."""
     chart = str(before / "deploy" / "chart")
     release.helm("install", "kruise", chart, "--set=manager.image.tag=before", "--wait", "--timeout=120s")
     release.apply(SIDECAR_SET)

@@ -34,14 +34,14 @@ POLICIES = f"--set=deletionProtection.admissionPolicies={str(HAS_POLICIES).lower
 
 @pytest.fixture(scope="module")
 def empty() -> Iterator[ControlPlane]:
-    """A separate control plane: the chart's objects are cluster-wide."""
+    """Return a separate control plane, because the chart's objects are cluster-wide."""
     with ControlPlane() as started:
         yield started
 
 
 @pytest.fixture(scope="module")
 def release(empty: ControlPlane) -> Release:
-    """Installed once; no manager runs because there are no nodes."""
+    """Install the release once. No manager runs, because there are no nodes."""
     made = Release(empty.kubectl, empty.kubeconfig)
     made.install(POLICIES)
     return made
@@ -56,7 +56,7 @@ def test_every_object_is_accepted_and_stored(release: Release) -> None:
 
 
 def test_without_a_manager_no_webhook_is_registered(release: Release) -> None:
-    """An image that cannot be pulled must not keep a cluster from creating Pods."""
+    """If the image cannot be pulled, Pods can still be created in the cluster."""
     for kind in ("mutating", "validating"):
         found = release.get(f"{kind}webhookconfiguration", f"kruise-{kind}-webhook-configuration")
         assert found.get("webhooks", []) == []
@@ -136,7 +136,7 @@ def _asked(rules: Iterable[PolicyRule]) -> Iterator[dict[str, str]]:
 @pytest.mark.behaviour("MGR-160")
 @pytest.mark.parametrize("role", ["view", "edit", "admin"])
 def test_aggregated_roles_grant_the_declared_rights(empty: ControlPlane, release: Release, role: str) -> None:
-    """Bound cluster-wide, the widest grant a user can have."""
+    """The role is bound cluster-wide, the widest grant that a user can have."""
     user = f"{role}er"
     release.kubectl("create", "clusterrolebinding", user, f"--clusterrole={role}", f"--user={user}")
     writing = ("create", "update", "patch", "delete", "deletecollection")
@@ -212,7 +212,7 @@ def test_an_agent_can_write_only_its_node_and_one_pod_annotation(empty: ControlP
         assert (code, f"metadata.{field} may not be changed by the node agent" in message) == (403, True), message
     code, message = patch("own", {"status": {"phase": "Failed"}})
     assert (code, "status of a Pod may not be changed by the node agent" in message) == (403, True)
-    # The API server itself ignores owner references in status writes.
+    # The API server ignores owner references in status writes.
     patch("own", {"metadata": {"ownerReferences": []}})
     kept = release.get("pod", "-n", NAMESPACE, "own")
     assert kept["metadata"]["labels"] == {"app": "web"}
@@ -240,7 +240,7 @@ def test_changing_a_value_does_not_remove_definitions(release: Release) -> None:
     assert any(
         f"would delete CustomResourceDefinition {name} and all its objects" in refused.stderr for name in definitions
     )
-    # The fix that the message names.
+    # Apply the fix that the message names.
     for name in definitions:
         release.kubectl("annotate", "crd", name, "meta.helm.sh/release-name-", "helm.sh/resource-policy=keep")
     release.upgrade("--set=crds.managed=false")
@@ -253,7 +253,7 @@ def test_changing_a_value_does_not_remove_definitions(release: Release) -> None:
 
 
 def test_an_existing_namespace_is_used_and_kept(empty: ControlPlane) -> None:
-    """Uses `helm install -n NAMESPACE --create-namespace`, after the previous release was uninstalled."""
+    """Use `helm install -n NAMESPACE --create-namespace` after the previous release was uninstalled."""
     release = Release(empty.kubectl, empty.kubeconfig)
     other, copies = "kruise-elsewhere", "kruise-daemon-config"
     release.kubectl("wait", "--for=delete", f"namespace/{copies}", "--timeout=60s")
@@ -271,7 +271,7 @@ def test_an_existing_namespace_is_used_and_kept(empty: ControlPlane) -> None:
         assert "deletionTimestamp" not in release.get("namespace", name)["metadata"]
 
 
-# ---- reviews and controllers under identities of their own
+# ---- reviews and controllers with separate identities
 
 WEBHOOKS = f"system:serviceaccount:{NAMESPACE}:kruise-webhooks"
 _SET = """
@@ -286,7 +286,7 @@ spec:
 
 @pytest.fixture(scope="module")
 def apart() -> Iterator[tuple[ControlPlane, Release]]:
-    """A release whose controllers have a separate Deployment."""
+    """Yield a release whose controllers have a separate Deployment."""
     with ControlPlane() as started:
         made = Release(started.kubectl, started.kubeconfig)
         made.install("--set=manager.separateControllers=true")
@@ -305,7 +305,7 @@ def test_processes_that_answer_reviews_may_not_write(
 
 @pytest.fixture
 def distributing(apart: tuple[ControlPlane, Release]) -> Iterator[ControlPlane]:
-    """The same release with the gate that lets webhooks create Secrets and ConfigMaps."""
+    """Enable the gate with which webhooks create Secrets and ConfigMaps."""
     control_plane, release = apart
     value = "--set=manager.separateControllers=true"
     release.upgrade(value, "--set=featureGates=ResourceDistributionGate=true")
@@ -371,7 +371,7 @@ def test_only_controllers_write_the_trust_of_webhooks(
 
 
 def manager_as(account: str, control_plane: ControlPlane, *flags: str) -> list[str]:
-    """Return the command that runs a manager on this machine with the permissions of that account."""
+    """Return the command that runs a manager on this machine with the permissions of the account."""
     return [
         "app.cli.main",
         "manager",
@@ -395,7 +395,7 @@ def test_controllers_register_webhooks_served_by_others(apart: tuple[ControlPlan
     }
     port = f"--webhook-port={free_port('127.0.0.1')}"
     answering = manager_as("kruise-webhooks", control_plane, *flags["kruise-controller-manager"], port)
-    # Registers the address of the other, and listens where no review arrives.
+    # It registers the address of the other process, and listens where no review arrives.
     elsewhere = ("--webhook-bind-address=127.0.0.2", "--certificate-rotation-step=3s")
     reconciling = manager_as("kruise-manager", control_plane, *flags["kruise-controllers"], port, *elsewhere)
     logs = [tmp_path / name for name in ("controllers.log", "webhooks.log")]
@@ -417,7 +417,7 @@ def test_controllers_register_webhooks_served_by_others(apart: tuple[ControlPlan
             def served() -> str:
                 return ssl.get_server_certificate(("127.0.0.1", int(port.partition("=")[2])))
 
-            # A new CA and certificate: announced, published, switched to. The API server trusts the other at each step.
+            # A new CA and certificate are announced, published and then served. The API server's trust never breaks.
             before = served()
             release.kubectl("delete", "secret", "-n", NAMESPACE, "kruise-webhook-certs")
 
@@ -498,7 +498,7 @@ spec: {selector: {matchLabels: {app: web}}, template: {ephemeralContainers: []}}
 
 @pytest.mark.behaviour("MGR-86")
 def test_an_uninstall_does_not_wait_for_jobs_with_finalizers(apart: tuple[ControlPlane, Release]) -> None:
-    """Runs last, because it uninstalls the shared release."""
+    """This test comes last, because it uninstalls the shared release."""
     _, release = apart
     for kind in ("mutating", "validating"):
         release.kubectl("delete", f"{kind}webhookconfiguration", f"kruise-{kind}-webhook-configuration")

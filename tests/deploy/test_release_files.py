@@ -1,4 +1,4 @@
-"""The files of a release: their contents, that a second build is identical, and that they work."""
+"""The files of a release: they have the right contents, work, and are identical in a second build."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_the_bill_of_materials_lists_each_dependency_once() -> None:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The files of a release of HEAD without the image, after an identical second build."""
+    """Build a release of HEAD without the image twice, check that both are identical, and return its folder."""
     folders = []
     for number in range(2):
         output, work = tmp_path_factory.mktemp(f"dist-{number}"), tmp_path_factory.mktemp(f"work-{number}")
@@ -123,7 +123,7 @@ def test_the_manifests_hold_what_the_chart_installs(built: Path) -> None:
 
 @pytest.mark.controlplane
 def test_every_command_of_the_wheel_works_in_an_empty_environment(built: Path, tmp_path: Path) -> None:
-    """Through the plugin's archive, which installs the wheel and the locked dependencies on first use."""
+    """Run the commands through the plugin's archive, which installs the wheel and locked dependencies on first use."""
     archive = the_one(built, "kubectl-kruise-*.tar.gz")
     plugin: dict[str, Any] = yaml.safe_load((built / "kruise.yaml").read_text())
     (platform,) = plugin["spec"]["platforms"]

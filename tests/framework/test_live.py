@@ -1,4 +1,4 @@
-"""What admission reads live: objects stored without webhooks do not block other writes, and large ones are known."""
+"""Live reads of admission: objects stored without webhooks do not block other writes; large objects are remembered."""
 
 from __future__ import annotations
 

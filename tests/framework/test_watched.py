@@ -1,4 +1,4 @@
-"""Watch declarations that share a cache, and contradictory ones."""
+"""Watch declarations that share a cache, and declarations that contradict each other."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_another_scope_or_selector_is_another_cache() -> None:
 
 @pytest.mark.behaviour("MGR-164")
 def test_a_status_of_too_many_objects_is_not_cached() -> None:
-    """No webhook checks a status. Half a million empty objects in one took 330 MiB in every process."""
+    """No webhook checks a status. Half a million empty objects in a status took 330 MiB in every process."""
 
     def cron(objects: int, template: object = None) -> bytes:
         template = template or {"spec": {}}

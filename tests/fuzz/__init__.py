@@ -1,1 +1,1 @@
-"""Hostile input made from a seed, and the tests that send it to the service."""
+"""Hostile input generated from a seed, and the tests that send it to the service."""

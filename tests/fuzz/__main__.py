@@ -2,7 +2,7 @@
 
 Cases are reviews for every registered webhook, conversions of every kind, input for decoders, and bytes for the HTTP
 port. The same seed and number give the same case. No response may be a 5xx, take more than 300 ms of CPU time, or keep
-64 MiB.
+more than 64 MiB of memory.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ async def _main(options: argparse.Namespace) -> int:
         print("\n".join(targets.all_of(standalone.registry)))
         return 0
     cases = Cases(standalone.registry, options.seed)
-    gc.freeze()  # a collection before each large case visits only what cases leave behind
+    gc.freeze()  # later collections visit only what cases leave behind
     gc.set_threshold(GC_THRESHOLD)  # as in the serving processes
     if options.case is not None:
         return await _one(standalone, cases, options.case)
@@ -70,7 +70,7 @@ async def _one(standalone: Standalone, cases: Cases, number: int) -> int:
 
 
 class _Run:
-    """Runs many cases and keeps the progress in a file."""
+    """Runs many cases and saves the progress in a file."""
 
     def __init__(self, standalone: Standalone, cases: Cases, options: argparse.Namespace) -> None:
         self._judge = Judge(standalone)
@@ -98,7 +98,7 @@ class _Run:
         return 1 if self._failed else 0
 
     def _take_up(self, known: dict[str, Any]) -> None:
-        """Resume a run of this seed and this code; failed cases are repeated."""
+        """Resume a run with the same seed and code; repeat its failed cases."""
         if (
             known["seed"] != self._options.seed
             or known.get("code") != self._code

@@ -1,4 +1,4 @@
-"""A case by number: the same seed and number give the same case on any machine, in any order."""
+"""Numbered cases: the same seed and number give the same case on any machine, in any order."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LARGE_BYTES: Final = 3_000_000
 
 @dataclass(frozen=True)
 class Case:
-    """The target and the input; for HTTP heads, ``pieces`` arrive on a new connection."""
+    """A target and its input. For HTTP heads, ``pieces`` arrive on a new connection."""
 
     number: int
     what: str
@@ -119,7 +119,7 @@ class Cases:
         return Case(number, f"{decoder}: {made.what}", body=body, decoder=decoder)
 
     def _decodable(self, random: Random, decoder: str) -> objects.Json:
-        """Return an object of the decoder's kind, if known; sometimes another one."""
+        """Return an object of the decoder's kind, if known; sometimes one of another kind."""
         resource = self._resources.get(decoder)
         if resource is not None and random.random() < 0.8:
             if resource.kind == "Pod":

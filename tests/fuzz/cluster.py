@@ -1,7 +1,7 @@
 """Valid objects of every kind that controllers watch: one small cluster whose objects refer to one another.
 
-What OpenKruise stored comes from the recorded samples, everything else is written here; one of our kinds without either
-is filled in from its schema. All namespaced objects are in NAMESPACE, so that references between them hold.
+Objects that OpenKruise stored come from the recorded samples; the others are written here. Objects of our other kinds
+are filled in from their schemas. All namespaced objects are in NAMESPACE, so that references between them are valid.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def _pod() -> objects.Json:
 
 
 def serving_pod() -> objects.Json:
-    """The same Pod, ready, of a workload that keeps it running."""
+    """The same Pod, ready and owned by a workload that keeps it running."""
     pod = _pod()
     pod["spec"]["restartPolicy"] = "Always"
     types = ("PodScheduled", "Initialized", "ContainersReady", "Ready", names.KRUISE_POD_READY)
@@ -195,7 +195,7 @@ _WRITTEN: Final[Mapping[tuple[str, str], Callable[[], objects.Json]]] = {
     (names.APPS_GROUP, "ContainerRecreateRequest"): _request,
     (names.APPS_GROUP, "NodePodProbe"): _node_pod_probe,
 }
-#: Fields of kinds that name another object, which is then one of these objects.
+#: Fields that name another object, set to the name of one of these objects.
 _LINKS: Final[Mapping[str, tuple[str, objects.Json]]] = {
     "WorkloadSpread": ("targetRef", _target("CloneSet")),
     "PodUnavailableBudget": ("targetRef", _target("CloneSet")),
@@ -238,7 +238,7 @@ def right(random: Random, resource: Resource) -> objects.Json | None:
 
 
 def controller_reference(owner: objects.Json, **other: str) -> objects.Json:
-    """Return the controller reference to an object; ``other``: wrong fields."""
+    """Return the controller reference to an object; ``other``: fields with wrong values."""
     fields = {"apiVersion": owner["apiVersion"], "kind": owner["kind"]}
     fields |= {key: owner["metadata"][key] for key in ("name", "uid")}
     return {**fields, **other, "controller": True}

@@ -1,10 +1,9 @@
 """Hostile objects in the caches of every controller, for its event mappers and its reconcile.
 
-An object that a decoder accepts gets into a cache, whatever admission said about it. No mapper and no reconcile may
-raise anything but the API server's refusals, none may keep the process from others for longer than a moment, and none
-may write to another namespace than the one it works on. Objects also get owner references, true and forged. The
-controllers come from the list of features, so a new one is covered without a line here; a controller that no change
-reaches is a failure too.
+An object that a decoder accepts gets into a cache, even if admission would reject it. Mappers and reconciles must not
+raise anything but the API server's refusals, block the process for longer than a moment, or write to a namespace other
+than the one of their key. Objects also get valid and forged owner references. The controllers come from the list of
+features, so new ones are covered automatically; a controller that no change reaches is a failure too.
 
 ``python -m tests.fuzz.controllers [--seed 1] [--changes 20]`` prints a line per controller and fails on any problem.
 """
@@ -51,7 +50,7 @@ _OURS: Final = (OWN_NAMESPACE, "kruise-daemon-config")
 
 
 class OneObject:
-    """An API server that has the last shown object, accepts every write and records it."""
+    """An API server that returns the last shown object and accepts and records every write."""
 
     def __init__(self) -> None:
         self._version = 1_000
@@ -93,7 +92,7 @@ def decoded(one: Watched[Any], obj: Any) -> Any:
         return None
 
 
-#: Fields that an API server guarantees in any object.
+#: Fields that the API server guarantees in every object.
 _VOUCHED: Final = ("name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp")
 
 
@@ -110,13 +109,13 @@ class Events(EventRecorder):
 
 
 class Trial:
-    """One controller with a valid object of each kind it watches, to which hostile ones are shown."""
+    """Shows hostile objects to one controller, which starts with a valid object of each kind it watches."""
 
     def __init__(self, part: ControllerPart, random: Random) -> None:
         self.part = part
         #: Exceptions, and writes to foreign namespaces.
         self.problems: list[str] = []
-        #: Slow reconciles; a failure only if nothing else runs.
+        #: Slow reconciles; they count as failures only if nothing else runs.
         self.slow: list[str] = []
         self.reconciled = 0
         #: Every write: the reconciled key, method, path and body.

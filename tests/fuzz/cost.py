@@ -1,7 +1,7 @@
-"""What admission of one large Pod costs, in steps of the interpreter or in time.
+"""Measures the cost of admitting one large Pod, in interpreter steps or in time.
 
 ``python -m tests.fuzz.cost [--megabytes 3] [--limit 300]`` measures every shape of ``large_pods`` and exits 1 if one
-takes more processor time than the limit, in milliseconds. Tests count steps: they do not depend on the machine.
+takes more processor time than the limit, in milliseconds. Tests count steps, which do not depend on the machine.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _DECISIONS = (Allowed, Patched, Denied)
 
 
 async def reply(handler: Handler, body: bytes) -> bytes:
-    """Return the answer to a review, bytes to bytes, as in the service."""
+    """Return the encoded answer to an encoded review, as the service does."""
     review = read_review(body)
     if isinstance(review, Refusal):
         return refusal_answer(review)[1]
@@ -48,7 +48,7 @@ def bodies(size: int) -> Iterator[tuple[str, bytes]]:
 
 @contextlib.contextmanager
 def counted() -> Iterator[list[int]]:
-    """Counts the lines that run, including loops within a line, and the calls of built-in functions."""
+    """Count the lines that run, including loops within a line, and the calls of built-in functions."""
     count = [0]
 
     def line(frame: FrameType, event: str, argument: object) -> Any:

@@ -1,4 +1,4 @@
-"""Hostile bytes for the HTTP port: requests corrupted where a parser can fail, and split at odd positions."""
+"""Hostile bytes for the HTTP port: requests corrupted where a parser may fail, and split at odd positions."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _ENDS: Final = (b"\r\n", b"\r\n", b"\r\n", b"\r\n", b"\n", b"\r", b"")
 
 
 def stream(random: Random) -> list[bytes]:
-    """Return what one client sends, in the pieces in which it arrives."""
+    """Return the bytes that one client sends, in the pieces in which they arrive."""
     data = b"".join(_request(random) for _ in range(random.choice((1, 1, 1, 2, 3, 50))))
     for _ in range(random.choice((0, 0, 0, 1, 2))):
         at = random.randrange(len(data) + 1)

@@ -1,4 +1,4 @@
-"""What must hold for a case: no 5xx and no failing handler, little CPU time, little memory."""
+"""Checks each case: no 5xx, no failing handler, little CPU time, little memory."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from tests.fuzz import notes, targets
 from tests.fuzz.cases import Case
 from tests.fuzz.service import posted
 
-#: CPU seconds of this process, so that a busy machine fails nothing.
+#: CPU seconds of this process, so that cases do not fail on a busy machine.
 SECONDS: Final = 0.3
-#: The largest object that etcd accepts. Decoders get larger ones too, and conversions many; they may take
+#: The largest object that etcd accepts. Decoders also get larger objects, and conversions get many; these may take
 #: proportionally longer.
 LARGEST_STORED: Final = 1_500_000
 #: Larger objects of our kinds may take proportionally longer: no real Pod is that large, and an object in an older
@@ -35,19 +35,19 @@ LARGE_OBJECT: Final = 250_000
 #: The largest request that the API server accepts. Strangers can send larger reviews, which may take proportionally
 #: longer.
 LARGEST_REQUEST: Final = 3 * 1024 * 1024
-#: Bytes above what the process held before.
+#: Bytes that a case may add to the memory of the process.
 MEMORY_BYTES: Final = 64 * 1024 * 1024
-#: Python holds an object in about 20 times the bytes of its JSON.
+#: In Python, an object takes about 20 times the bytes of its JSON.
 HOLDS: Final = 32
-#: A conversion holds its body, the pieces, and its answer, which may be larger, and five copies of one object, which
-#: take 25 times the bytes of its JSON if it is nested. The service converts in a process of its own.
+#: A conversion holds its body, the pieces of the body, the answer, which may be larger, and five copies of one object.
+#: These take 25 times the bytes of its JSON if it is nested. The service converts in a separate process.
 CONVERSION_HOLDS: Final = 6
 #: Bodies of at least this size are measured one by one.
 LARGE: Final = 200_000
 
 
 class Judge:
-    """Answers cases in this process and reports what is wrong with the answers."""
+    """Answers cases in this process and reports the problems of the answers."""
 
     def __init__(self, standalone: Standalone) -> None:
         self._metrics = AdmissionMetrics()
@@ -59,15 +59,15 @@ class Judge:
         self._panics = 0
 
     async def judge(self, case: Case) -> list[str]:
-        """Return what is wrong; empty if nothing."""
+        """Return the problems, if any."""
         large = len(case.body) >= LARGE
         if large:
             gc.collect()
             rest = reset_peak()
         problems, seconds = await self._timed(case)
         allowed = SECONDS * max(1.0, len(case.body) / self._in_time(case))
-        # A busy machine can starve the thread of large reviews, and makes a second of processor time do less; a handler
-        # that hangs or is slow is so again.
+        # On a busy machine, the thread of large reviews may starve and the same work takes more processor time. Repeat
+        # the case: a handler that really hangs or is slow does so again.
         for _ in range(2):
             if seconds <= allowed and not any("no answer within" in problem for problem in problems):
                 break
@@ -83,7 +83,7 @@ class Judge:
         return problems
 
     async def _timed(self, case: Case) -> tuple[list[str], float]:
-        """Return what is wrong with the answer, and the processor time that it took."""
+        """Return the problems of the answer, and the processor time it took."""
         started = time.process_time()
         try:
             problems = await self._answered(case)
@@ -126,7 +126,7 @@ class Judge:
         return []
 
     async def _connection(self, pieces: list[bytes]) -> list[str]:
-        """One connection of a client that sends this and waits."""
+        """Answer one connection of a client that sends these pieces and waits."""
         loop = asyncio.get_running_loop()
         protocol = BoundedProtocol(self._server.config, self._server.server_state, loop, self.connections)
         transport = _Transport(protocol)
@@ -216,7 +216,7 @@ def reset_peak() -> int:
 
 
 def peak() -> int:
-    """Return the peak memory since then."""
+    """Return the peak memory since the last reset."""
     return _status("VmHWM")
 
 

@@ -1,4 +1,4 @@
-"""Handmade conversion notes: about any field that the converted object has or its kind declares, with any value."""
+"""Forged conversion notes, with any value for any field that the converted object has or its kind declares."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def with_note(random: Random, obj: Json, desired: str) -> Json:
 
 
 def smuggled(noted: Json, desired: str) -> str:
-    """Return what the note changed although the object's version has the field; empty if nothing."""
+    """Return what the note changed although the object's version has the field, or an empty string."""
     try:
         changed, plain = convert(noted, desired), convert(_without(noted), desired)
     except ConversionError:
@@ -83,7 +83,7 @@ def _without(obj: Json) -> Json:
 
 
 def _differs(shown: Any, plain: Any, original: Any, path: str = "") -> str:
-    """Return where the object with the note shows neither what it shows without it, nor the given value."""
+    """Return the path at which the object has neither the value it has without the note nor the given one."""
     if any(same(shown, other) for other in (plain, original) if other is not _ABSENT) or shown in (plain, original):
         return ""
     if isinstance(shown, dict) and isinstance(plain, dict) and isinstance(original, dict):

@@ -1,13 +1,13 @@
 """Hostile objects and reviews, made from a seed: valid ones, broken in one or more places.
 
-Any client that may write an object or reach a port can send these. Three sources, from thorough to wild:
+Any client that may write an object or reach a port can send these. There are three sources, from thorough to wild:
 
 - :func:`mistyped`: every field of an object in turn, holding each of :data:`WRONG`;
-- :func:`large_pods`: Pods of a given size in bytes, one per shape that could make a step of admission do too much;
+- :func:`large_pods`: Pods of a given size in bytes, one for each shape that could make a step of admission do too much;
 - :func:`hostile` and :func:`reviews`: objects changed in several random places, and endless reviews that carry them.
 
-The same seed gives the same objects. What no JSON library writes (nesting of thousands of levels) is a :class:`Deep`,
-which :func:`encode` puts into the bytes.
+The same seed gives the same objects. Values that no JSON library can write (thousands of nested levels) are instances
+of :class:`Deep`, which :func:`encode` writes.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Deep:
 
 
 def nested(depth: int, *, lists: bool = False) -> Any:
-    """Return the same as a value, for depths that Python can hold."""
+    """Return such a value as Python objects, for depths that Python can handle."""
     value: Any = 1
     for _ in range(depth):
         value = [value] if lists else {"x": value}
@@ -309,7 +309,7 @@ class Target(NamedTuple):
     resource: str
 
 
-#: Every webhook that reads the content of an object.
+#: Every webhook that reads the contents of an object.
 TARGETS: Final = (
     Target("/mutate-pod", pod, "pods"),
     Target("/mutate-apps-kruise-io-sidecarset", sidecar_set, "sidecarsets"),
@@ -448,13 +448,13 @@ def at(document: Any, path: FieldPath) -> Any:
 
 
 def _filled(size: int, item: Callable[[int], Any]) -> list[Any]:
-    """Return as many items as make up a size in JSON."""
+    """Return enough items to reach a size in JSON."""
     items: list[Any] = []
     number = 0
     while size > 0:
         made = item(number)
         items.append(made)
-        # As long as its JSON, and much faster.
+        # The repr is as long as the JSON, and much faster.
         size -= 2 + (len(made) + made.count('"') + 2 if isinstance(made, str) else len(repr(made)))
         number += 1
     return items
@@ -465,7 +465,7 @@ def _mapping(size: int, entry: Callable[[int], tuple[str, Any]]) -> Json:
 
 
 def _variables(size: int) -> Json:
-    """Return 20,000 env variables and 5,000 mounts that name them, in proportion."""
+    """Return env variables and mounts that refer to them."""
     return {
         "env": _filled(size * 2 // 5, lambda n: {"name": f"V{n}", "value": ""}),
         "volumeMounts": _filled(
@@ -613,13 +613,13 @@ _METADATA_SHAPES: Final[Mapping[str, Callable[[int], Json]]] = {
 
 
 def large_pods(size: int) -> Iterator[Hostile]:
-    """Yield a Pod of about ``size`` bytes for every shape, each with a second container so that order can matter."""
+    """Yield a Pod of about ``size`` bytes for each shape, with a second container so that order can matter."""
     for number in range(len(_LARGE_PODS)):
         yield large_pod(number, size)
 
 
 def large_pod(number: int, size: int) -> Hostile:
-    """Return one of :func:`large_pods`, which start again after the last."""
+    """Return one of :func:`large_pods`; numbers beyond the last start over."""
     what, part, pod_with = _LARGE_PODS[number % len(_LARGE_PODS)]
     return Hostile(what, pod_with(part(size)))
 
@@ -640,7 +640,7 @@ def _with_first(container: Json) -> Json:
     return _small_pod({"containers": [first, {"name": "second", "image": "i"}]})
 
 
-#: Shape → what makes its part of a Pod for a size in bytes, and the Pod with that part.
+#: Shape → the function that creates its part of a Pod for a size in bytes, and the one that adds the part to a Pod.
 _LARGE_PODS: Final[tuple[tuple[str, Callable[[int], Json], Callable[[Json], Json]], ...]] = (
     *((what, part, _with_first) for what, part in _CONTAINER_SHAPES.items()),
     *((what, part, _small_pod) for what, part in _SPEC_SHAPES.items()),
@@ -671,7 +671,7 @@ def hostile(random: Random, make: Callable[[], Json] | Json, *, changes: int = 3
 
 
 def _any_path(random: Random, obj: Any) -> FieldPath:
-    """Return the path of a value in a document that is not empty; each value is as likely as any other."""
+    """Return the path of a value in a non-empty document; all values are equally likely."""
     found: list[tuple[int, str | int | None, Any]] = [(-1, None, obj)]
     for index, (_, _, value) in enumerate(found):
         if isinstance(value, dict):

@@ -19,9 +19,9 @@ from app.manager.standalone import Standalone
 from tests.fuzz import objects
 from tests.kit.virtualtime import VirtualClock
 
-#: Patches of metadata then need no ConfigMap.
+#: With these gates, patches of metadata need no ConfigMap.
 GATES = "SidecarSetPatchPodMetadataDefaultsAllowed=true"
-#: Every target.
+#: With all gates on, every target is served.
 ALL_GATES = ",".join(f"{name}=true" for name in GATE_TABLE)
 _HEADERS = [(b"content-type", b"application/json")]
 

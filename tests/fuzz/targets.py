@@ -65,7 +65,7 @@ def conversions() -> tuple[Conversion, ...]:
 
 
 def decoders() -> dict[str, Callable[[bytes], Any]]:
-    """Return every decoder of API server objects, with the indexes of the cache it fills."""
+    """Return every decoder of API server objects; each also computes the indexes of its cache."""
     plain = {name: value for name, value in vars(kube_objects).items() if name.startswith("decode_")}
     return {
         **{name: value for name, value in plain.items() if callable(value)},
@@ -128,7 +128,7 @@ _GOOD: Final = {
 
 
 def good(random: Random, asked: Question) -> objects.Json:
-    """Return an object that is valid as far as its schema says."""
+    """Return an object that is valid according to its schema."""
     make = _GOOD.get((asked.group, asked.version, asked.plural))
     if make is not None and random.random() < 0.7:
         return make()

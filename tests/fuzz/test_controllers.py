@@ -1,4 +1,4 @@
-"""Controllers report malformed objects from their caches. `make fuzz` shows every controller random ones."""
+"""Controllers report malformed objects from their caches. `make fuzz` shows random ones to every controller."""
 
 from random import Random
 from typing import Any

@@ -1,4 +1,4 @@
-"""No shape of a Pod makes admission do more than its size explains: steps are counted, time is not measured."""
+"""The cost of admitting a Pod of any shape is proportional to its size. Tests count steps and do not measure time."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -27,7 +27,7 @@ from tests.kit.features import context, part_of, stores_of
 from tests.kit.virtualtime import VirtualClock
 
 SMALL, LARGE = 12_000, 48_000
-#: Steps for an empty Pod, and per byte. The first Pod of 0.4 MB that blocked a process took 4,000 per byte.
+#: Allowed steps for an empty Pod, and per byte. A Pod of 0.4 MB that once blocked a process took 4,000 per byte.
 STEPS, STEPS_PER_BYTE = 6_000, 12.0
 SHAPES = [made.what for made in objects.large_pods(1_000)]
 
@@ -39,7 +39,7 @@ def steps() -> Mapping[str, tuple[int, int]]:
     async def counted() -> dict[str, tuple[int, int]]:
         handler = await cost.pod_handler()
         for _, body in cost.bodies(1_000):
-            await cost.reply(handler, body)  # without first-time costs
+            await cost.reply(handler, body)  # excludes first-time costs
         found: dict[str, list[int]] = {}
         for size in (SMALL, LARGE):
             for what, body in cost.bodies(size):
@@ -109,8 +109,8 @@ def _metadata(number: int) -> Mapping[str, object]:
 def test_a_pod_change_is_cheap_with_any_objects(
     declared: Feature, watched: Watched[Any], made: Callable[[int], Any], each: float
 ) -> None:
-    """Users own these objects, and every Pod change in their namespace reads them. ``each`` is the number of steps per
-    object."""
+    """Users own these objects, and every Pod change in their namespace reads them. ``each`` is the allowed number of
+    steps per object."""
 
     async def counted(objects: int) -> int:
         part = part_of(declared)

@@ -1,4 +1,4 @@
-"""Any value in any field is allowed, or rejected by a 4xx that names the field; no exception is raised."""
+"""Any value in any field is admitted or rejected with a 4xx that names the field; no exception is raised."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Judge:
         return cls((await standalone_service(objects.sidecar_set())).registry)
 
     async def decide(self, path: str, body: bytes) -> Decision | Refusal:
-        """Return the answer to a body. Raises what the service would treat as its own failure."""
+        """Return the answer to a request body. Raises any error that the service would treat as its own failure."""
         review = read_review(body)
         if isinstance(review, Refusal):
             return review
@@ -45,7 +45,7 @@ class Judge:
 
 
 def problem(decision: Decision | Refusal, *named: str) -> str:
-    """Return what is wrong with an answer: a rejection must be a 4xx with a message that contains one of ``named``."""
+    """Return the problem of an answer: a rejection must be a 4xx with a message that contains one of ``named``."""
     if isinstance(decision, Allowed | Patched):
         return ""
     if not 400 <= decision.code < 500:
@@ -58,23 +58,23 @@ def problem(decision: Decision | Refusal, *named: str) -> str:
 
 
 TARGETS = pytest.mark.parametrize("target", objects.TARGETS, ids=lambda t: f"{t.path[1:]} {t.make()['apiVersion']}")
-#: The share of all combinations of a field and a value that are tried.
+#: The share of combinations of a field and a value that are tried.
 ONE_IN = 1 if NIGHTLY else 39
 
 
 def fields_of(made: Hostile) -> list[str]:
-    """Return what a message may call the changed field: its name, or that of a parent."""
+    """Return the names that a message may use for the changed field: its own, or that of a parent."""
     path = made.what.removeprefix("no ").split(" = ")[0]
     steps = [step.partition("[")[0] for step in path.split(".")]
     if steps == ["spec"]:
         return ["spec", "container"]  # without a container, a resources policy has nothing to count
     if "volumeClaimTemplates" in steps:
-        return [*steps[1:], "persistentVolumeClaim"]  # the volumes built from them
+        return [*steps[1:], "persistentVolumeClaim"]  # volumes are built from claims
     if "volumes" in steps:
         return [*steps[1:], "volumeMounts", "volumeDevices"]  # they refer to a volume by name
     if path == "metadata.name":
-        return ["name", "already exist"]  # in the stored SidecarSet, which has another name now
-    # Kind and version of an object are reported as a whole.
+        return ["name", "already exist"]  # the stored SidecarSet has another name
+    # The kind and version of an object are reported together.
     return ["request.object"] if steps[0] in ("apiVersion", "kind") else steps[1:] or steps
 
 
@@ -84,8 +84,8 @@ def judge() -> Judge:
 
 
 async def problems(judge: Judge, target: Target, made: Iterable[Hostile], *, old: bool = False) -> dict[str, str]:
-    """Return what is wrong with the answers by how the objects were made; as ``object``, or as the ``oldObject`` of a
-    valid one."""
+    """Return the problems of the answers by how the objects were made. The objects are sent as ``object``, or with
+    ``old`` as the ``oldObject`` of a valid one."""
     found = {}
     for one in made:
         if old:

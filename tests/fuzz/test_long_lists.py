@@ -1,5 +1,5 @@
-"""Long lists in objects of tenants: reading them costs no more than their length, and lists that controllers read for
-every Pod or node are limited. Comparisons are counted, time is not measured."""
+"""Long lists in objects of tenants: the cost of reading them is linear, and lists that controllers read for every Pod
+or node are limited. Tests count comparisons and do not measure time."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ def test_equal_values_of_a_shared_variable_are_compared_once() -> None:
 
 @virtual
 async def test_refused_updates_of_pods_are_not_compared_with_each_other() -> None:
-    """Users may label any Pod with a lifecycle state in which it is not updated."""
+    """Users may give any number of Pods a lifecycle state that prevents updates."""
     pod: Any = SimpleNamespace(name="web-0")
     steps = tuple(Step(StepKind.REFUSE, pod, Counted(f"obstacle {number}")) for number in range(500))
     snapshot: Any = SimpleNamespace(revision_of=lambda _: None)
@@ -423,7 +423,7 @@ def test_containers_that_share_labels_in_a_chain_are_found_in_one_pass() -> None
 
 @pytest.mark.behaviour("MGR-164", "PPM-50")
 def test_only_saved_probes_of_running_containers_are_read() -> None:
-    """Anyone who may create a Pod writes the annotation, and each change of a node reads those of all its Pods."""
+    """Anyone who may create Pods can set the annotation, and each change of a node reads it from all Pods there."""
     saved = {"livenessProbe": {"exec": {"command": ["/check"]}}}
 
     def steps(probes: int) -> int:
@@ -478,7 +478,7 @@ def test_requirements_of_a_subset_are_not_multiplied_by_thousands_of_terms() -> 
 
 @pytest.mark.behaviour("MGR-164")
 def test_a_patch_names_an_item_of_a_list_only_a_few_times() -> None:
-    """Each repetition merges the whole item again, with up to thousands of variables."""
+    """Each repetition merges the whole item again, which may have thousands of variables."""
     pod = {"spec": {"containers": [{"name": "main", "env": [{"name": f"e{number}"} for number in range(1_000)]}]}}
 
     def merged(repeats: int) -> Json:

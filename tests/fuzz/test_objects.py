@@ -1,4 +1,4 @@
-"""The generator of hostile objects starts from valid ones, and a seed always yields the same."""
+"""The generator of hostile objects starts from valid ones, and a seed always yields the same objects."""
 
 from itertools import islice
 

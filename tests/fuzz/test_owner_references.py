@@ -1,8 +1,8 @@
 """A forged owner reference affects nothing, whichever controller reads it.
 
-Users may write any owner reference into what they create, with the uid of any object. Each controller is shown each
-kind of object it watches, owned by each other kind it watches: what it writes may depend on the owner's uid only where
-group, kind, namespace and name are the owner's too.
+Users may add any owner reference to the objects they create, with the uid of any other object. Each controller is shown
+objects of each kind it watches, owned by each other kind it watches. The owner's uid may affect its writes only if
+group, kind, namespace and name match the owner too.
 """
 
 import logging
@@ -28,8 +28,8 @@ FORGED: dict[str, dict[str, str]] = {
     "name": {"name": "forged"},
     "namespace": {},
 }
-#: Kinds of dependents and owners where a valid reference must change a controller's writes; otherwise the test would
-#: compare nothing.
+#: Kinds of dependents and owners for which a valid reference must change a controller's writes; otherwise the test
+#: would compare nothing.
 READ: dict[str, set[tuple[str, str]]] = {
     "cloneset-controller": {("Pod", "CloneSet"), ("PersistentVolumeClaim", "CloneSet")},
     "statefulset-controller": {("Pod", "StatefulSet"), ("ControllerRevision", "StatefulSet")},
@@ -46,7 +46,7 @@ PARTS = [part for part in parts() if NIGHTLY or part.name in READ]
 
 
 def dependents(owner: objects.Json, given: objects.Json, uid: str, *, forged: bool) -> Iterator[objects.Json]:
-    """Return objects owned by ``owner``, which has this uid; or one for each way to forge that."""
+    """Return objects owned by ``owner``, which has this uid; if ``forged``, one per way to forge the reference."""
     for number, (field, other) in enumerate(FORGED.items() if forged else [("true", {})]):
         reference = cluster.controller_reference(owner, uid=uid, **other)
         metadata = {**given["metadata"], "name": f"web-{number}", "uid": f"uid-{field}", "ownerReferences": [reference]}

@@ -1,4 +1,4 @@
-"""Stored SidecarSets of any shape: each is injected or set aside, and the others are injected as usual."""
+"""Stored SidecarSets of any shape: each is injected or skipped, and the others are injected as usual."""
 
 from itertools import islice
 from typing import Any
@@ -41,7 +41,7 @@ def test_any_stored_set_leaves_others_injectable() -> None:
         except Exception as error:  # noqa: BLE001 - reported as a finding
             wrong[made.what] = f"{type(error).__name__}: {error}"[:200]
             continue
-        # A set with valid types but without meaning does not keep the Pods it selects from starting.
+        # A set with valid types but meaningless values may reject the Pods it selects, with its name in the message.
         if answer.denied is None:
             injected = "shipper" in answer.containers
         else:
@@ -62,7 +62,7 @@ def test_any_stored_set_can_be_read_or_skipped() -> None:
         try:
             found = read_sidecar_set(objects.encode(made.object))
         except ValueError:
-            # An object without readable metadata has no name; the watch sets it aside by its key.
+            # An object without readable metadata has no name; the watch skips it by its key.
             if made.what.startswith(("metadata", "no metadata")) or "deep" in made.what:
                 continue
             wrong[made.what] = "cannot be read"

@@ -61,7 +61,7 @@ def guarded() -> Iterator[ControlPlane]:
     with ControlPlane() as control_plane:
         made = control_plane.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(admission_policies(load_table())))
         assert made.stdout.count("created") == 4
-        # A policy takes effect some moments after its creation.
+        # A policy takes effect a moment after its creation.
         probe = {**SERVICE, "metadata": {"name": "probe", "labels": {LABEL: "Always"}}}
         control_plane.kubectl("apply", "-n", "default", "-f", "-", stdin=json.dumps(probe))
         eventually(

@@ -1,4 +1,4 @@
-"""Drift of generated files is found; `make check-generated` compares those of the repository."""
+"""Outdated generated files are found. `make check-generated` checks those of the repository."""
 
 from functools import cache
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Tests of the ports run on the event loop of production and on Python's own, which tests elsewhere use."""
+"""Runs the tests of the ports on the production event loop and on Python's own, which all other tests use."""
 
 import asyncio
 from collections.abc import Callable, Mapping

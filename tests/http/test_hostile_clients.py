@@ -1,4 +1,4 @@
-"""Limits of what callers can make a port hold, over real sockets: heads, bodies, connections, time."""
+"""Limits on what callers can occupy, over real sockets: headers, bodies, connections, time."""
 
 import asyncio
 import contextlib
@@ -38,7 +38,7 @@ from tests.admission.requests import review_of
 
 CERTIFICATES = issue(("127.0.0.1",), datetime.now(UTC))
 MIB = 1024 * 1024
-#: Timeout of waits that must succeed.
+#: Timeout for waits that must succeed.
 PATIENCE = 20
 
 
@@ -100,7 +100,7 @@ class Caller:
         self.reader, self.writer = reader, writer
 
     async def send(self, *parts: bytes) -> None:
-        """Send the parts until the server stops reading: it may reject a request before reading all of it."""
+        """Send the parts until the server stops reading, because it may reject a request before reading all of it."""
         with contextlib.suppress(OSError):
             for part in parts:
                 self.writer.write(part)
@@ -513,7 +513,7 @@ async def test_a_review_of_an_unknown_caller_reserves_nothing_while_known_caller
     body = review_of()
     request = b"POST /mutate-pod HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
     async with port(reviews(decide), callers=KnownCallers()) as one:
-        check = b"GET /healthz HTTP/1.1\r\n\r\n"  # our own readiness check does not count as a review of a known caller
+        check = b"GET /healthz HTTP/1.1\r\n\r\n"  # our own readiness check is not a review of a known caller
         for address, sent in (
             ("127.0.0.1", check),
             (STRANGE, request + body),
@@ -530,7 +530,7 @@ async def test_a_review_of_an_unknown_caller_reserves_nothing_while_known_caller
 async def test_an_unknown_caller_whose_turn_does_not_come_is_refused() -> None:
     callers = KnownCallers()
     async with port(callers=callers, tls=False, complete_seconds=0.1) as one:
-        callers.asked_at = float("inf")  # known callers send requests all the time
+        callers.asked_at = float("inf")  # known callers are always active
         before = [asyncio.create_task(one.connections.turns.wait(f"10.0.0.{n}", seconds=1.0)) for n in range(100)]
         await before[0]
         stranger = await one.connect(STRANGE)
@@ -667,9 +667,9 @@ async def test_with_a_client_authority_only_certified_clients_may_post(
     async with port(tls=context, client_names=names) as one:
         one.present(tmp_path, certificate)
         caller = await one.connect()
-        await caller.send(b"GET /healthz HTTP/1.1\r\n\r\n")  # the self-check has no certificate
+        await caller.send(b"GET /healthz HTTP/1.1\r\n\r\n")  # the self-check sends no certificate
         assert (await caller.answer())[0] == 200
-        await caller.send(post(b"{}", "/convert"))  # API servers have none for it
+        await caller.send(post(b"{}", "/convert"))  # API servers have no certificate for conversion
         assert (await caller.answer())[0] == 200
         await caller.send(post(b"{}", "/mutate-pod"))
         assert (await caller.answer())[0] == status

@@ -1,4 +1,4 @@
-"""Controllers on the sandbox's API server, on virtual time; reflectors fill their caches, as in the manager."""
+"""Runs controllers on the sandbox's API server and virtual time; reflectors fill their caches, as in the manager."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Waiting:
 
 
 class World(Waiting):
-    """A cluster in which only controllers act; the test plays user, kubelet and workload."""
+    """A cluster in which only controllers act; the test acts as user, kubelet and workload."""
 
     #: The namespace of namespaced objects.
     namespace: ClassVar[str] = "default"
@@ -120,7 +120,7 @@ class World(Waiting):
 
 
 class Panics(ControllerMetrics):
-    """Errors of controllers that are bugs: the controller logs them, and mappers lose the change."""
+    """Counts errors that are bugs in controllers. A controller only logs them, and a mapper loses the change."""
 
     def __init__(self) -> None:
         self.controllers: list[str] = []
@@ -130,7 +130,7 @@ class Panics(ControllerMetrics):
 
 
 class ManagedCluster:
-    """A cluster with nodes as a user of one kind sees it, and what the manager has sent."""
+    """A cluster with nodes, from the view of a user of one kind, and the requests that the manager has sent."""
 
     resource: ClassVar[Resource]
     namespace: ClassVar[str] = "default"
@@ -161,23 +161,23 @@ class ManagedCluster:
         return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
 
     async def uids(self) -> dict[str, str]:
-        """Return the UIDs of its Pods by name."""
+        """Return the UIDs of the Pods by name."""
         return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in await self.pods()}
 
     async def revisions(self) -> list[Json]:
         return (await self.user.list(CONTROLLERREVISIONS, self.namespace)).items
 
     async def condition(self, type_: str, name: str = "web") -> Json:
-        """Return the condition of that type; empty if there is none."""
+        """Return the condition of this type, or an empty object."""
         conditions = (await self.status(name)).get("conditions") or []
         return next((one for one in conditions if one["type"] == type_), {})
 
     async def events(self, reason: str) -> list[str]:
-        """Return the messages of events, each once."""
+        """Return the messages of the events with this reason; a repeated event has one message."""
         return [one["message"] for one in (await self.user.list(EVENTS)).items if one["reason"] == reason]
 
     async def event(self, reason: str) -> str:
-        """The message of the first event with this reason, once there is one."""
+        """Wait for an event with this reason, and return its message."""
 
         async def sent() -> list[str]:
             return await self.events(reason)
@@ -203,7 +203,7 @@ class ManagedCluster:
         await self.until(reached, f"{wanted}", seconds)
 
     async def settled(self, name: str = "web", seconds: float = 300.0, **wanted: int) -> Json:
-        """Return the status once it is current and has these numbers."""
+        """Return the status once it is current and has the wanted numbers."""
 
         async def look() -> Json | None:
             found = await self.user.get(self.resource, name, self._namespace())
@@ -231,7 +231,7 @@ async def managed(
     before: Callable[[AnyCluster], Awaitable[None]] | None = None,
 ) -> AsyncIterator[AnyCluster]:
     """Run the controllers of one feature, with simulated nodes. ``name`` is the source of events; ``before`` runs
-    before all controllers."""
+    before the controllers start."""
     clock, rng = VirtualClock(), Random(seed)
     api = ApiServer(clock=clock, rng=rng)
     there = make(api, clock)
@@ -284,8 +284,8 @@ async def cluster(
 ) -> AsyncIterator[AnyWorld]:
     """Run the features' controllers.
 
-    ``kinds``: those that are served, by default the features'; ``before``: what happens before the controllers start;
-    ``controllers``: names of those that run, by default all; ``provided``: what other features do for them.
+    ``kinds``: the kinds to serve, by default those of the features; ``before``: runs before the controllers start;
+    ``controllers``: names of the controllers to run, by default all; ``provided``: what other features provide.
     """
     clock, rng = VirtualClock(), Random(1)
     api = ApiServer(clock=clock, rng=rng)
@@ -333,8 +333,8 @@ async def api_server() -> AsyncIterator[tuple[Client, ApiServer]]:
 
 
 def scenarios(world: Callable[..., AbstractAsyncContextManager[Any]], arguments: int = 1) -> Any:
-    """Return the decorator ``in_world`` of a world: it runs an async test on virtual time, with a world of its own as
-    the first argument, or the first ones. ``@in_world(agents=False)`` passes options to the world."""
+    """Return the decorator ``in_world``. It runs an async test in virtual time, with a new world as its first
+    ``arguments``. ``@in_world(agents=False)`` passes options to the world."""
 
     def in_world(*given: Any, **options: Any) -> Any:
         if given and inspect.iscoroutinefunction(given[0]):

@@ -7,17 +7,17 @@ import shutil
 import subprocess
 import sys
 
-#: Package: the names of its program in distributions.
+#: Package → the names of its program in distributions.
 PROGRAMS = {"chromium": ("chromium", "chromium-browser", "google-chrome"), "wrk": ("wrk",)}
 
 
 def program(package: str) -> str | None:
-    """The path of the package's program, or None if it is not installed."""
+    """Return the path of the package's program, or None if it is not installed."""
     return next((found for name in PROGRAMS[package] if (found := shutil.which(name))), None)
 
 
 def main() -> int:
-    """Install what is missing of the packages named; return 1 if this is not root on Debian."""
+    """Install the named packages if they are missing; return 1 unless run as root on Debian."""
     missing = [package for package in sys.argv[1:] if program(package) is None]
     if not missing:
         return 0

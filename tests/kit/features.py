@@ -1,4 +1,4 @@
-"""Features outside a manager: contexts over given stores, and controllers made from declarations."""
+"""Features outside a manager: contexts for given stores, and controllers made from declarations."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 def stores_of(part: ControllerPart, given: Mapping[str, Store[Any]] | None = None) -> Stores:
-    """Return the stores of a part; ``given`` ones, by watched name, instead of empty ones."""
+    """Return the stores of a part: those in ``given``, by watched name, otherwise empty ones."""
     made = Stores(part.watched)
     keys = {one.name: one.key for one in part.watched}
     return made.replaced({keys[name]: store for name, store in (given or {}).items()})
@@ -83,7 +83,7 @@ def controller_of(
 
 
 def decided(outcome: Decision | Awaitable[Decision]) -> Decision:
-    """Return a decision that waits for nothing, without an event loop."""
+    """Return the decision without an event loop. Raises AssertionError if it waits."""
     if not isinstance(outcome, Awaitable):
         return outcome
     waiting = outcome.__await__()

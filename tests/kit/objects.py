@@ -1,4 +1,4 @@
-"""Objects as an API server stores them, or decoded as controllers read them, with the usual values by default."""
+"""Objects as an API server stores them or as controllers decode them, with common default values."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SCALED: Json = {
 
 
 def owner_of(obj: Json) -> Json:
-    """Return the reference that makes an object the controller of another."""
+    """Return the controller reference to an object."""
     metadata = obj["metadata"]
     return reference(obj["apiVersion"], obj["kind"], metadata["name"], metadata["uid"])
 
@@ -45,8 +45,8 @@ def pod_json(
     status: Json | None = None,
     **metadata: Any,
 ) -> Json:
-    """A Pod in namespace shop. ``ready``: its Ready condition, None for none; ``containers``: names and images of
-    running ones; ``spec``, ``status``: more fields; ``metadata``: None leaves a field out."""
+    """Return a Pod in namespace shop. ``ready``: its Ready condition, None for none; ``containers``: names and images
+    of its running containers; ``spec``, ``status``: more fields; ``metadata``: None leaves a field out."""
     known = {"name": name, "namespace": "shop", "uid": f"uid-{name}", **metadata}
     running = [
         {"name": one, "image": image, "imageID": f"id of {image}", "ready": True}

@@ -36,7 +36,7 @@ _NANO: Final = 10**9
 
 @dataclass(slots=True)
 class SimulatedContainer:
-    """One container. ``exec``: the effect of a command in it; None: a shell with few commands."""
+    """One container. ``exec``: runs a command in it; None: a shell with a few commands."""
 
     id: str
     name: str
@@ -50,14 +50,14 @@ class SimulatedContainer:
     annotations: dict[str, str] = field(default_factory=dict)
     env: dict[str, str] = field(default_factory=dict)
     execute: Callable[[Sequence[str]], ExecResult | Awaitable[ExecResult]] | None = None
-    #: Seconds that it takes to stop.
+    #: Seconds that the container takes to stop.
     stop_seconds: float = 0.0
 
 
 @dataclass(slots=True)
 class Registry:
-    """A registry. By full name: missing images, credentials that may pull (("", "") means anonymous only), and
-    durations."""
+    """A registry: missing images and durations by full name, and by host the credentials that may pull (("", "")
+    means anonymous only)."""
 
     missing: set[str] = field(default_factory=set)
     users: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -69,7 +69,7 @@ class Registry:
         wanted = self.users.get(registry)
         given = (auth.username, auth.password) if auth is not None else ("", "")
         if wanted is not None and given != wanted:
-            # Registries may repeat credentials.
+            # The errors of registries may contain the credentials.
             return f"failed to authorize: {registry}: 401 Unauthorized: {':'.join(given)}"
         return f"{name}: not found" if name in self.missing else ""
 
@@ -89,7 +89,7 @@ class SimulatedRuntime:
         self.pulls: list[tuple[str, str, Mapping[str, str], Mapping[str, str]]] = []
         self.stops: list[tuple[str, int]] = []
         self.commands: list[tuple[str, tuple[str, ...]]] = []
-        #: How often the containers of a Pod were listed.
+        #: Number of times the containers of a Pod were listed.
         self.lists = 0
         self.active_pulls = 0
         self.most_pulls = 0
@@ -131,7 +131,7 @@ class SimulatedRuntime:
         annotations: Mapping[str, str],
         seconds: float,
     ) -> None:
-        """Pull an image, which takes as long as its registry needs."""
+        """Pull an image, which takes as long as the registry specifies."""
         self._check()
         self.pulls.append((reference, auth.username if auth is not None else "", labels, annotations))
         parsed = parse_image(reference)
@@ -151,7 +151,7 @@ class SimulatedRuntime:
     async def containers(self, pod_uid: str) -> Sequence[Container]:
         self.lists += 1
         self._check()
-        return [_listed(one) for _, one in sorted(self.known.items()) if one.pod_uid == pod_uid]  # in no useful order
+        return [_listed(one) for _, one in sorted(self.known.items()) if one.pod_uid == pod_uid]  # arbitrary order
 
     async def details(self, container_id: str) -> ContainerDetails:
         one = self._container(container_id)
@@ -275,7 +275,7 @@ class CriServer:
         self._server = server
 
     async def stop(self) -> None:
-        """Stop at once, like a restarting runtime."""
+        """Stop at once, as a restarting runtime does."""
         if self._server is not None:
             server, self._server = self._server, None
             await server.stop(None)

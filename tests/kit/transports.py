@@ -21,8 +21,8 @@ REASONS = {403: "Forbidden", 409: "Conflict"}
 
 
 class Connection:
-    """The manager's connection. Requests that ``refuse`` selects get ``status``; the answers to those that ``lose``
-    selects are lost; watch events arrive ``lag`` seconds late, or once ``holds_back`` ends."""
+    """The manager's connection. Requests that ``refuse`` selects are answered with ``status``; answers to requests that
+    ``lose`` selects are lost; watch events arrive ``lag`` seconds late, or once ``holds_back`` ends."""
 
     def __init__(self, inner: Transport) -> None:
         self._inner = inner
@@ -61,7 +61,7 @@ class Connection:
 
 
 class Counting:
-    """A transport that counts the writes of the manager, and can fail them."""
+    """A transport that counts the writes of the manager and can make them fail."""
 
     def __init__(self, inner: Transport) -> None:
         self._inner = inner
@@ -91,7 +91,7 @@ class Counting:
         return paths
 
     def writes(self) -> Counter[str]:
-        """Return verb and resource of each write."""
+        """Count the writes by verb and resource."""
         return Counter(
             f"{verb} {path.split('/')[-1] if path.split('/')[-1] in ('status', 'resize') else ''}"
             for verb, path in (line.split(" ") for line in self.requests)
@@ -100,7 +100,7 @@ class Counting:
 
 
 class Noting:
-    """Accepts every write, and answers with what was sent under the next resourceVersion."""
+    """Accepts every write and answers with the sent object under the next resourceVersion."""
 
     def __init__(self) -> None:
         self.requests: list[tuple[str, str, Any]] = []
@@ -110,7 +110,7 @@ class Noting:
         self.lost: Callable[[Request], bool] = lambda _: False
         #: Objects by path for GET; other paths are not found. A write with another resourceVersion conflicts.
         self.stored: dict[str, dict[str, Any]] = {}
-        #: Path → HTTP status and reason to answer in any case.
+        #: Path → HTTP status and reason with which any request is answered.
         self.answer: dict[str, tuple[int, str]] = {}
         self.version = 1_000_000
 
@@ -150,9 +150,9 @@ class Noting:
 
 @asynccontextmanager
 async def answering(*answers: bytes) -> AsyncIterator[tuple[int, list[bytes], list[asyncio.StreamWriter]]]:
-    """Serve these answers in turn, the last one repeatedly; an empty one closes the connection.
+    """Serve these answers in turn, the last one repeatedly; an empty answer closes the connection.
 
-    Yields the port, the requests, and the connections; the client must have closed them at the end.
+    Yields the port, the requests and the connections, which the client must close before the context ends.
     """
     asked: list[bytes] = []
     connections: list[asyncio.StreamWriter] = []

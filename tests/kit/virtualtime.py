@@ -1,8 +1,8 @@
 """Virtual time: an event loop that jumps to its next timer instead of waiting for it.
 
-Whenever no callback is ready, the loop's clock is set to the earliest timer. An hour of back-off then
-takes microseconds, always in the same order, and all code that waits with ``asyncio`` waits in virtual time. Real I/O
-still works (ready files are handled before time jumps), but deterministic code must not use it.
+Whenever no callback is ready, the loop's clock is set to the earliest timer. An hour of back-off then takes
+microseconds, and the order of callbacks is always the same. All code that waits with ``asyncio`` waits in virtual time.
+Real I/O still works (ready files are handled before time jumps), but deterministic code must not use it.
 
     result = run(main(clock := VirtualClock()))
 """
@@ -26,11 +26,11 @@ EPOCH = datetime(2030, 1, 1, tzinfo=UTC)
 
 
 class Stalled(RuntimeError):
-    """Every task waits, no timer is set and no I/O is pending: nothing would ever happen."""
+    """Every task waits, no timer is set and no I/O is pending, so nothing can ever happen."""
 
 
 class _Handle(asyncio.Handle):
-    """asyncio's handle, created without its checks: a simulation creates tens of thousands a second."""
+    """An asyncio handle created without asyncio's checks, because a simulation creates tens of thousands a second."""
 
     __slots__ = ()
 
@@ -46,7 +46,7 @@ class _Handle(asyncio.Handle):
 
 
 class _TimerHandle(_Handle, asyncio.TimerHandle):
-    """The handle of a timer. ``waits``: whether it is among the loop's timers."""
+    """The handle of a timer. ``waits``: whether it is one of the loop's timers."""
 
     __slots__ = ("waits",)
 
@@ -65,7 +65,7 @@ class _TimerHandle(_Handle, asyncio.TimerHandle):
     def cancel(self) -> None:
         if not self._cancelled:
             self._cancelled = True
-            self._callback = self._args = None  # type: ignore[assignment]  # as asyncio does: they may hold much
+            self._callback = self._args = None  # type: ignore[assignment]  # as in asyncio: they may be large
             if self.waits:
                 self._loop._timer_cancelled()
 
@@ -73,8 +73,8 @@ class _TimerHandle(_Handle, asyncio.TimerHandle):
 class VirtualLoop(asyncio.SelectorEventLoop):
     """An event loop whose ``time()`` is virtual and starts at zero. Simultaneous timers run in the order of creation.
 
-    It has its own step (``_run_once``, which ``run_forever`` calls) and its own timers, because those of asyncio take a
-    sixth of a simulation's time: they poll files between any two callbacks, and compare timers in Python.
+    It replaces asyncio's step (``_run_once``, which ``run_forever`` calls) and timers, which would take a sixth of a
+    simulation's time: they poll files between any two callbacks and compare timers in Python.
     """
 
     if TYPE_CHECKING:  # attributes of asyncio's loops
@@ -103,7 +103,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def call_soon(
         self, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.Handle:
-        """Call back in the next step."""
+        """Run the callback in the next step."""
         if self._closed:
             self._check_closed()
         handle = _Handle(callback, args, self, context)
@@ -123,7 +123,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def call_later(
         self, delay: float, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        """Call back after this many virtual seconds."""
+        """Run the callback after this many virtual seconds."""
         return self.call_at(self._elapsed + delay, callback, *args, context=context)
 
     def _timer_cancelled(self) -> None:
@@ -140,27 +140,27 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return timer
 
     def _run_once(self) -> None:
-        """Run steps until the loop is stopped: ready handles and timers; without any, time jumps to the next timer."""
+        """Run steps until the loop is stopped: ready handles and timers. If there are none, jump to the next timer."""
         ready, timers, files, own_files = self._ready, self._timers, self._files, self._own_files
         resolution = self._clock_resolution
         while True:
             while timers and timers[0][2]._cancelled:
                 self._next_timer()
             foreign = len(files) > own_files
-            if foreign or not (ready or timers):  # otherwise nothing can be ready, and select costs more than the rest
+            if foreign or not (ready or timers):  # otherwise nothing can be ready, and select is the largest cost
                 self._process_events(self._selector.select(0))
             if not ready and not self._stopping:
                 if timers:
-                    # Whole nanoseconds (the loop's resolution): sums of many sleeps stay exact.
+                    # Round to nanoseconds (the loop's resolution), so that sums of many sleeps stay exact.
                     self._elapsed = max(self._elapsed, round(timers[0][0], 9))
-                elif foreign:  # a task waits for a socket, which needs real time
+                elif foreign:  # a task waits for a socket, in real time
                     self._process_events(self._selector.select(None))
                 else:
                     raise Stalled("every task is waiting and no timer is set")
             due = self._elapsed + resolution
             while timers and timers[0][0] < due:
                 ready.append(self._next_timer())
-            for _ in range(len(ready)):  # handles that these add run in the next step
+            for _ in range(len(ready)):  # handles added by these run in the next step
                 handle = ready.popleft()
                 if not handle._cancelled:
                     try:  # what Handle._run does, without its frame
@@ -181,7 +181,7 @@ def _finish(done: asyncio.Future[None]) -> None:
 
 
 class VirtualClock:
-    """A ``Clock`` on the time of the loop it is used in (a :class:`VirtualLoop`)."""
+    """A ``Clock`` that reads the time of the running :class:`VirtualLoop`."""
 
     def __init__(self, start: datetime = EPOCH) -> None:
         self._start = start
@@ -209,8 +209,8 @@ class VirtualClock:
             raise
 
     async def wait_for(self, awaitable: Awaitable[T], seconds: float) -> T:
-        """Return the awaitable's result. Raises TimeoutError when that much virtual time passes first."""
-        # What asyncio.timeout does, without its frames: it is entered for each chunk of each watch.
+        """Return the awaitable's result. Raises TimeoutError after ``seconds`` of virtual time."""
+        # What asyncio.timeout does, without its frames, because this runs for each chunk of each watch.
         task = asyncio.current_task()
         if task is None:
             raise RuntimeError("wait_for outside of a task")

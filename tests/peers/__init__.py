@@ -1,1 +1,1 @@
-"""Software of other projects against our manager, on demand: make test-peers."""
+"""Tests of other projects' software with our manager, on demand: make test-peers."""

@@ -1,4 +1,4 @@
-"""A real API server with simulated nodes and our manager, as scenarios have it."""
+"""A real API server with simulated nodes and our manager, as in scenarios."""
 
 from collections.abc import Iterator
 
@@ -10,6 +10,6 @@ from tests.scenarios.world import World, own_namespace
 
 @pytest.fixture
 def world() -> Iterator[World]:
-    """A new namespace for each test."""
+    """Yield a new namespace for each test."""
     with own_namespace(levels.simulated_nodes(), real_containers=False, autoscales=True) as world:
         yield world

@@ -1,4 +1,4 @@
-"""Programs that use other projects' Go modules: one folder here each, built with the ordinary Go client."""
+"""Programs that use other projects' Go modules, each in a folder here, built with the ordinary Go client."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _UNAVAILABLE = re.compile(r"403 Forbidden|404 Not Found|dial tcp|connection refu
 
 
 def run(name: str, stdin: str, **environment: str) -> str:
-    """Return what the program answers. Skips the test, with the reason, if it cannot be built here."""
+    """Return the output of the program. Skips the test with a reason if the program cannot be built here."""
     done = subprocess.run(
         [_built(name)], input=stdin, env=os.environ | environment, capture_output=True, text=True, check=False
     )

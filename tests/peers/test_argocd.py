@@ -43,7 +43,7 @@ UNITED = f"""replicas: 3
         selector: {{matchLabels: {{app: web}}}}
         updateStrategy: {{type: RollingUpdate, rollingUpdate: {{paused: false}}}}
         template:{POD}"""
-#: Kind → the rest of the spec, where its Pod template is, and the field that pauses it.
+#: Kind → the rest of the spec, the path of its Pod template, and the field that pauses it.
 KINDS = {
     "CloneSet": (f"replicas: 3\n  {PLAIN}", "/spec/template", "/spec/updateStrategy/rollingUpdate/paused"),
     "StatefulSet": (f"replicas: 3\n  {PLAIN}", "/spec/template", "/spec/updateStrategy/rollingUpdate/paused"),
@@ -95,7 +95,7 @@ THEIRS: dict[tuple[str, str], dict[str, str]] = {
 
 
 def healths(objects: list[dict[str, Any]], script: str = "") -> list[str]:
-    """Return Argo CD's health of the objects, by this script or its own checks."""
+    """Return the objects' health in Argo CD, according to this script or its own checks."""
     asked = "".join(json.dumps({"object": one, "script": script}) for one in objects)
     return [json.loads(line).get("status", "none") for line in programs.run("argocd", asked).splitlines()]
 
@@ -134,7 +134,7 @@ def test_each_phase_of_a_rollout_is_reported(world: World, kind: str) -> None:
     seen: dict[str, dict[str, dict[str, Any]]] = {version: {} for version in VERSIONS}
 
     def keep(phase: str, updated: int, available: int, *, letting: bool = False) -> None:
-        """Keep the object in both versions once it has this many updated and available Pods."""
+        """Save the object in both versions once it has this many updated and available Pods."""
 
         def reached() -> bool:
             if letting:
@@ -168,12 +168,12 @@ def test_each_phase_of_a_rollout_is_reported(world: World, kind: str) -> None:
     keep("updating", 1, 2)
     keep("partition reached", 2, 3, letting=True)
     patch(world, kind, (paused, True), *released)
-    # The pause is part of a UnitedDeployment's template, so it makes a revision that no Pod has yet.
+    # A UnitedDeployment is paused in its template, which creates a revision that no Pod has yet.
     keep("paused", 0 if kind == "UnitedDeployment" else 2, 3)
     patch(world, kind, (paused, False))
     keep("last Pod", 3, 2)
     keep("updated", 3, 3, letting=True)
-    if kind != "DaemonSet":  # has no condition that says so
+    if kind != "DaemonSet":  # it has no condition for failures
         quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "full"}, "spec": {}}
         quota["spec"] = {"hard": {"pods": "3"}}
         world.apply(json.dumps(quota))
@@ -189,7 +189,7 @@ def test_each_phase_of_a_rollout_is_reported(world: World, kind: str) -> None:
         objects = list(phases.values())
         assert dict(zip(phases, healths(objects, OURS[key]), strict=True)) == expected, version
         theirs = dict(zip(phases, healths(objects), strict=True))
-        if kind == "UnitedDeployment":  # has none
+        if kind == "UnitedDeployment":  # Argo CD has no check for it
             assert set(theirs.values()) == {"none"}
         else:
             assert theirs == {phase: THEIRS[kind, version].get(phase, health) for phase, health in expected.items()}

@@ -13,7 +13,7 @@ from tests.scenarios.world import World, eventually
 
 pytestmark = pytest.mark.peers
 
-#: Stands in for metrics-server: the test writes the usage of each Pod.
+#: Replaces metrics-server: the test writes the usage of each Pod.
 METRICS = """
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -51,7 +51,7 @@ spec:
 
 
 def workload(kind: str) -> dict[str, Any]:
-    """A workload of two Pods."""
+    """Return a workload of two Pods."""
     selector, template = {"matchLabels": {"app": "web"}}, yaml.safe_load(POD)
     spec: dict[str, Any] = {"replicas": 2, "selector": selector, "template": template}
     if kind == "StatefulSet":
@@ -63,7 +63,7 @@ def workload(kind: str) -> dict[str, Any]:
 
 
 def share(world: World, load: int) -> None:
-    """Divide the load, in thousandths of a processor, among the Pods of the workload; the other Pod uses far more."""
+    """Divide the load, in millicores, among the Pods of the workload; the other Pod uses far more."""
     pods = [pod["metadata"] for pod in world.list("pods")]
     selected = [pod for pod in pods if pod["labels"]["app"] == "web"]
     metrics = [

@@ -29,7 +29,7 @@ def created(world: World, *kinds: str, **changes: Any) -> None:
 
 
 def pods(world: World, *kinds: str) -> list[dict[str, Any]]:
-    """The ready Pods of these kinds."""
+    """Return the ready Pods of workloads of these kinds."""
     wanted = ",".join(kind.lower() for kind in kinds)
     found = world.list("pods", "-l", f"app in ({wanted})")
     return [pod for pod in found if "deletionTimestamp" not in pod["metadata"] and is_ready(pod)]
@@ -62,7 +62,7 @@ def test_drain_moves_all_pods_but_those_of_a_daemon_set(world: World) -> None:
         eventually(lambda: on_node() == ["daemonset"], "only the daemon is left", 40)
         eventually(lambda: len(pods(world, *KINDS)) == 6 + nodes, "the others run elsewhere", 40)
         assert daemon["metadata"]["uid"] in {one["metadata"]["uid"] for one in pods(world, "DaemonSet")}
-        # kubectl ignores native DaemonSets only; ours starts a new Pod on the same node.
+        # kubectl only ignores native DaemonSets; ours starts a new Pod on the same node.
         world.kubectl(*drain, "--pod-selector=app=daemonset")
         eventually(lambda: on_node() == ["daemonset"], "a new daemon runs there", 40)
         assert daemon["metadata"]["uid"] not in {one["metadata"]["uid"] for one in pods(world, "DaemonSet")}
@@ -97,7 +97,7 @@ def test_both_budgets_hold_over_the_same_pods(world: World) -> None:
     world.apply(BUDGETS)
 
     def native(allowed: int) -> bool:
-        """The disruption controller knows the replicas from the scale subresource."""
+        """Return whether the native budget allows this many; it reads the replicas from the scale subresource."""
         found = world.get("pdb", "native").get("status", {})
         return (found.get("disruptionsAllowed"), found.get("expectedPods")) == (allowed, 4)
 
@@ -111,7 +111,7 @@ def test_both_budgets_hold_over_the_same_pods(world: World) -> None:
     assert "Cannot evict pod as it would violate the pod's disruption budget." in refused.stderr
     world.kubectl("patch", "pdb", "native", "-n", world.namespace, "-p", '{"spec": {"maxUnavailable": 3}}')
     eventually(lambda: native(2), "the native budget is larger", 40)
-    # Our grant for the refused eviction is still valid, so the same Pod may be evicted.
+    # Our budget's grant for the refused eviction is still valid, so the same Pod may be evicted.
     assert evict(world, second).returncode == 0
     refused = evict(world, third)
     assert "pub unavailable allowed is negative" in refused.stderr

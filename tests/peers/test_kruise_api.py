@@ -23,9 +23,9 @@ EXAMPLES = {
     for path in sorted((ROOT / "app/features").glob("*/*.example.yaml"))
     for found in [yaml.safe_load(path.read_text("utf-8"))]
 }
-#: v1.8.0 of the client, the newest that the module proxy serves, has v1beta1 of this kind only.
+#: v1.8.0 of the client, the newest on the module proxy, has v1beta1 only for this kind.
 BETA = {"StatefulSet"}
-#: The field of the status to wait for, where it is not the observed generation.
+#: Status fields to wait for, where it is not the observed generation.
 FIELDS = {
     "AdvancedCronJob": "type",
     "BroadcastJob": "phase",
@@ -36,7 +36,7 @@ FIELDS = {
     "NodeImage": "imageStatuses",
     "NodePodProbe": "podProbeStatuses",
 }
-#: What an example is about.
+#: Kinds of the other objects that an example needs.
 NEEDED = {
     "ContainerRecreateRequest": ("StatefulSet",),
     "EphemeralJob": ("CloneSet",),
@@ -46,12 +46,12 @@ NEEDED = {
     "PodUnavailableBudget": ("CloneSet",),
     "WorkloadSpread": ("CloneSet",),
 }
-#: Where an example is about other objects than those of the test.
+#: Changes that make an example refer to objects of the test.
 CHANGES: dict[str, dict[str, Any]] = {
     "ContainerRecreateRequest": {"podName": "db-0"},
     "PodProbeMarker": {"selector": {"matchLabels": {"app": "agent"}}},
 }
-#: Go writes ``creationTimestamp: null`` into all metadata. OpenKruise's definition lacks the field here, too.
+#: Go writes ``creationTimestamp: null`` into all metadata. OpenKruise's definition also lacks the field here.
 WARNINGS = {"AdvancedCronJob": ['unknown field "spec.template.broadcastJobTemplate.metadata.creationTimestamp"']}
 #: Kinds with fields that this version of the client lacks: status.waiting of a NodeImage.
 NEWER = {"NodeImage"}
@@ -60,11 +60,11 @@ CASES += [(kind, "v1beta1") for kind in kinds() if kind.kind in BETA]
 
 
 def example(world: World, kind: str) -> dict[str, Any]:
-    """Return the example limited to the test's namespace, under its own name if it is cluster-scoped."""
+    """Return the example, adapted to the test's namespace, or with its own name if it is cluster-scoped."""
     text = json.dumps(EXAMPLES[kind]).replace('"team": "shop"', f'"team": "{world.namespace}"')
     found: dict[str, Any] = json.loads(text)
     found["spec"] |= CHANGES.get(kind, {})
-    if kind in ("NodeImage", "NodePodProbe"):  # the manager creates them for each node
+    if kind in ("NodeImage", "NodePodProbe"):  # the manager creates one for each node
         found["metadata"]["name"] = "node1"
     elif kind in ("SidecarSet", "ResourceDistribution"):
         found["metadata"] |= {"name": world.namespace, "labels": {"team": world.namespace}}

@@ -1,6 +1,6 @@
-"""Webhooks of service meshes before and after ours: what they inject stays, and invoking one again changes nothing.
+"""Webhooks of service meshes before and after ours: their injections remain, and reinvocation changes nothing.
 
-The injectors are stand-ins that insert the containers as Istio and Linkerd do; their names decide the order of calls.
+The injectors imitate those of Istio and Linkerd. Their names determine the order of calls.
 """
 
 from __future__ import annotations
@@ -77,19 +77,19 @@ def proxy(name: str, **more: Any) -> dict[str, Any]:
 
 
 def istio(pod: Pod) -> None:
-    """istio-init, and istio-proxy after the application."""
+    """Add istio-init, and istio-proxy after the application."""
     _inject(pod, "istio")
     pod["spec"]["containers"].append(proxy("istio-proxy"))
 
 
 def istio_native(pod: Pod) -> None:
-    """istio-init, and istio-proxy as a native sidecar."""
+    """Add istio-init, and istio-proxy as a native sidecar."""
     _inject(pod, "istio")
     pod["spec"]["initContainers"].insert(1, proxy("istio-proxy", restartPolicy="Always"))
 
 
 def linkerd(pod: Pod) -> None:
-    """linkerd-init, and linkerd-proxy first, with a hook that holds the other containers until it answers."""
+    """Add linkerd-init, and linkerd-proxy first, with a hook that delays the other containers until it answers."""
     _inject(pod, "linkerd")
     hook = {"postStart": {"exec": {"command": ["/usr/lib/linkerd/linkerd-await", "--timeout=2m"]}}}
     pod["spec"]["containers"].insert(0, proxy("linkerd-proxy", lifecycle=hook))
@@ -124,7 +124,7 @@ class Hook:
 
 @contextmanager
 def registered(world: World, name: str, inject: Injector) -> Iterator[Hook]:
-    """Serve and register the injector for the namespace, under a name that decides when it is called."""
+    """Serve and register the injector for the namespace; ``name`` determines when it is called."""
     hook = Hook(inject)
 
     class Handler(BaseHTTPRequestHandler):
@@ -193,7 +193,7 @@ def test_a_second_invocation_changes_nothing(world: World) -> None:
         registered(world, f"y-{world.namespace}", lambda pod: None) as after,
     ):
         pod = created(world, "web")
-    # Ours changed the Pod after the first call, so the API server calls again.
+    # Our webhook changed the Pod after the first call, so the API server calls again.
     assert [bool(patch) for patch in before.patches] == [True, False]
     assert not any(after.patches)
     assert in_order(pod["spec"]["containers"]) == ["agent", "app", "istio-proxy", "shipper"]

@@ -10,7 +10,7 @@ from tests.property.checks import judge
 from tests.property.generate import generate
 from tests.property.run import ROOT, CannotResumeError, Progress, code_digest, load, run, shortfalls, table
 
-#: Runs of at least this many cases must reach every branch in one of a hundred; smaller runs prove nothing.
+#: Runs of at least this many cases must reach every branch in one of a hundred; smaller runs are not conclusive.
 ENOUGH = 10_000
 
 

@@ -1,4 +1,4 @@
-"""The branches of the injection rules, which the oracle counts when a case reaches them."""
+"""The branches of the injection rules; the oracle counts each one that a case reaches."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ BRANCHES: tuple[str, ...] = (
     "SS-67 limit below request",
 )
 
-#: Other counts, without a minimum.
+#: Branches without a minimum.
 OTHERS: tuple[str, ...] = (
     "injected",
     "only metadata patched",

@@ -1,4 +1,4 @@
-"""Deliberate errors: Pods and sets that a rule rejects, and some that only look invalid."""
+"""Deliberate errors: Pods and sets that a rule rejects, and a few that only look invalid."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _annotate(pod: Json, **annotations: str) -> None:
 
 
 def _bad_merge(pod_value: tuple[str, ...], texts: tuple[str, ...]) -> Breakage:
-    """One side is not JSON. [SS-53]"""
+    """The value in the Pod or in the patch is not JSON. [SS-53]"""
 
     def break_(maker: SetMaker, sets: list[Json]) -> None:
         entry = {"annotations": {"merge-3": maker.world.pick(*texts)}, "patchPolicy": "MergePatchJson"}
@@ -38,7 +38,7 @@ def _bad_hash(key: str) -> Breakage:
 
 
 def _bad_hash_unread(maker: SetMaker, sets: list[Json]) -> None:
-    """Nothing is injected, so nothing is read. [SS-59]"""
+    """Nothing is injected, so the invalid annotation is not read. [SS-59]"""
     maker.world.labels.update(app="db", gone="x")
     maker.world.pod_breakages.append(lambda pod: _annotate(pod, **{"kruise.io/sidecarset-hash": "oops"}))
 
@@ -104,7 +104,7 @@ def _bad_launch_priority(*texts: str) -> Breakage:
 
 
 def _same_name(maker: SetMaker, sets: list[Json]) -> None:
-    """Two sets passed the overlap check. [SS-117]"""
+    """Two sets have a container of the same name, although they passed the overlap check. [SS-117]"""
     if len(sets) < 2:
         sets.append(maker.sidecar_set("twin-set"))
     maker.certain(sets[1])
@@ -112,7 +112,7 @@ def _same_name(maker: SetMaker, sets: list[Json]) -> None:
 
 
 def _other_list(maker: SetMaker, sets: list[Json]) -> None:
-    """A sidecar has the name of an init container of the Pod, or the other way round. [SS-21]"""
+    """A sidecar has the name of an init container of the Pod, or an init sidecar that of a container. [SS-21]"""
     container = {"name": sets[0]["spec"]["containers"][0]["name"], "image": "busybox"}
     if not sets[0]["spec"].get("initContainers") or maker.world.chance(50):
         sets[0]["spec"]["containers"][0].pop("upgradeStrategy", None)

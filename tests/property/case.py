@@ -1,4 +1,4 @@
-"""One case: everything an admission answer may depend on, as plain JSON values."""
+"""One case: everything that an admission answer may depend on, as plain JSON values."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Case:
     namespaces: list[Json]
     sets: list[Json]
     revisions: list[Json] = field(default_factory=list)
-    #: The sets before defaulting, which is checked too.
+    #: The sets before defaulting, because defaulting is checked too.
     raw_sets: list[Json] = field(default_factory=list)
     readiness_gate_for_all: bool = False
     sort_by_name: bool = False

@@ -1,6 +1,6 @@
-"""What holds for every answer: it is the reference's, its patch applies, and the patch touches only what its rules may.
+"""Checks that an answer equals the reference's, and that its patch applies and changes only what its rules allow.
 
-A second pass over the result changes nothing (D-21), save where the reference says why it may.
+A second admission of the result must change nothing (D-21), unless the reference gives a reason.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from tests.property.defaults import defaulted_set
 from tests.property.oracle import Expected, expected
 from tests.property.product import Answer, answer, defaulted
 
-#: Rule → what it may change: a pattern of the operation's path, and one of the pointers that differ afterwards. In the
-#: second, list items are named, and words in braces are names from the case's sets.
+#: Rule → what it may change: a pattern of the operation's path, and one of the pointers that differ afterwards. The
+#: second addresses list items by name; words in braces stand for names from the case's sets.
 ALLOWED: dict[str, tuple[str, str]] = {
     "SS-42": (r"/spec/containers/(\d+|-)", r"/spec/containers/{container}(/.*)?"),
     "SS-44": (r"/spec/initContainers(/(\d+|-))?", r"/spec/initContainers/{init}(/.*)?"),
@@ -42,7 +42,7 @@ ALLOWED: dict[str, tuple[str, str]] = {
     "PM-176": (r"/spec/readinessGates(/-)?", r"/spec/readinessGates/.*"),
 }
 
-#: Fields where Kubernetes treats empty and absent alike.
+#: Fields for which Kubernetes treats empty and absent values alike.
 EMPTY_IS_ABSENT = {
     *("annotations", "env", "volumeMounts", "volumeDevices", "resources", "limits", "requests"),
     *("initContainers", "volumes", "imagePullSecrets", "creationTimestamp", "injectionStrategy"),
@@ -51,7 +51,7 @@ EMPTY_IS_ABSENT = {
 
 @dataclass
 class Outcome:
-    """The judgement of one case: the branches reached, and what is wrong with the answer."""
+    """The judgment of one case: the branches reached and the errors of the answer."""
 
     case: Case
     expected: Expected
@@ -77,7 +77,7 @@ class Outcome:
 
 
 def judge(case: Case, *, twice: bool = True) -> Outcome:
-    """Compare the product with the reference; ``twice``: also the result of a second admission."""
+    """Compare the product with the reference; ``twice``: also after a second admission."""
     given = copy.deepcopy(case.pod)
     outcome = Outcome(case, expected(case), answer(case))
     if case.pod != given:
@@ -91,7 +91,7 @@ def judge(case: Case, *, twice: bool = True) -> Outcome:
 
 
 def _defaulting(case: Case) -> Iterator[str]:
-    """The sets are defaulted and hashed as the reference says. [SS-5 … SS-8, SS-10 … SS-13]"""
+    """The product defaults and hashes the sets as the reference does. [SS-5 … SS-8, SS-10 … SS-13]"""
     for raw in case.raw_sets:
         wanted, got = normal(defaulted_set(raw)), normal(defaulted(raw))
         if wanted != got:
@@ -140,7 +140,7 @@ def _second_pass(case: Case, outcome: Outcome) -> Iterator[str]:
 
 
 def _names_to_tell(case: Case) -> list[str]:
-    """What a rejection may name: the Pod or a set; one text is OpenKruise's verbatim."""
+    """Return what a rejection may name: the Pod, a set, or words of OpenKruise's own message."""
     metadata = case.pod["metadata"]
     pod = [f"{n}" for n in (metadata.get("name"), metadata.get("generateName")) if n]
     sets = [f"SidecarSet {s['metadata']['name']}" for s in case.sets]

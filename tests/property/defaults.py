@@ -20,7 +20,7 @@ def fill(target: Json, **values: Any) -> None:
 
 
 def pull_policy(image: str) -> str:
-    """Always for the tag latest or no tag, unless there is a digest."""
+    """Return Always for the tag latest or no tag, unless there is a digest."""
     if "@" in image:
         return "IfNotPresent"
     _, colon, tag = image.rpartition("/")[2].partition(":")
@@ -28,7 +28,7 @@ def pull_policy(image: str) -> str:
 
 
 def default_container(container: Json) -> None:
-    """The defaults of a core container, which sets and Pods share. [SS-6]"""
+    """Default a core container, in a set or a Pod. [SS-6]"""
     fill(
         container,
         terminationMessagePath="/dev/termination-log",
@@ -98,7 +98,7 @@ def defaulted_set(raw: Json) -> Json:
 
 
 def default_sidecar(container: Json, position: str) -> None:
-    """Default the extension fields, then the container. [SS-5]"""
+    """Default the fields that only a sidecar has, then the container. [SS-5]"""
     fill(container, podInjectPolicy=position, upgradeStrategy={}, shareVolumePolicy={})
     fill(container["upgradeStrategy"], upgradeType="ColdUpgrade")
     fill(container["shareVolumePolicy"], type="disabled")
@@ -111,8 +111,8 @@ def default_sidecar(container: Json, position: str) -> None:
 
 
 def default_pod(raw: Json, *, token: bool) -> Json:
-    """Return a Pod with the API server's defaults and, with ``token``, what its built-in admission adds. That runs
-    before the webhooks, and again after them."""
+    """Return a Pod with the API server's defaults and, with ``token``, the additions of its built-in admission, which
+    runs before and after the webhooks."""
     pod = copy.deepcopy(raw)
     spec = pod["spec"]
     fill(

@@ -1,4 +1,4 @@
-"""A real API server must accept injected Pods in a dry run, with every field known to it."""
+"""A real API server must accept injected Pods in a dry run and know every field."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CONCURRENT = 16
 
 @dataclass
 class Sample:
-    """Injected Pods by case number, and why others were left out."""
+    """Injected Pods by case number, and the reasons why others were left out."""
 
     pods: dict[int, Json] = field(default_factory=dict)
     left_out: Counter[str] = field(default_factory=Counter)
@@ -105,12 +105,12 @@ async def refusals(kubeconfig: str, pods: dict[int, Json]) -> dict[int, str]:
 
 @contextlib.asynccontextmanager
 async def _namespace(client: Client) -> AsyncIterator[str]:
-    """A temporary namespace with a service account."""
+    """Yield a temporary namespace with a service account."""
     name = f"property-{uuid.uuid4().hex[:8]}"
     await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
     try:
         account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
-        # The controller manager may have been faster.
+        # The controller manager may already have created it.
         with contextlib.suppress(ApiError):
             await client.create(SERVICE_ACCOUNTS, account, name)
         yield name
@@ -119,7 +119,7 @@ async def _namespace(client: Client) -> AsyncIterator[str]:
 
 
 def print_sample(count: int, first: int, kubeconfig: str | None) -> int:
-    """Run the command; return 0 if all are accepted."""
+    """Run the command; return 0 if all Pods are accepted."""
     found = sample(count, first)
     for reason, times in found.left_out.most_common():
         print(f"left out {times:4}: {reason}")

@@ -45,7 +45,7 @@ class _Expressions:
         return self.random.choice(forms)()
 
     def big(self) -> str:
-        """More than any aggregate of a case."""
+        """Return a quantity larger than any aggregate of a case."""
         return "30" if self.resource == "cpu" else "64Gi"
 
 

@@ -1,7 +1,7 @@
-"""A case from a number: a Pod, one to four SidecarSets, namespaces, revisions.
+"""Generates a case from a number: a Pod, one to four SidecarSets, namespaces, revisions.
 
-Themes raise the odds of what belongs together, so that every branch of the rules is met often enough; below them
-everything mixes. The same number gives the same case in every process.
+Themes raise the probability of related features, so that cases reach every branch of the rules often enough. Otherwise
+all features mix. The same number gives the same case in every process.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def generate(seed: int) -> Case:
     world = World(seed)
     maker = SetMaker(world)
     raw = maker.sets()
-    # About every third case is invalid on purpose; expressions have so many forms that they get two chances.
+    # About every third case is invalid on purpose; expressions have many forms, so their errors are more likely.
     if world.chance(40):
         breakage = world.pick(*BREAKAGES, *EXPRESSION_BREAKAGES)
         maker.certain(raw[0])

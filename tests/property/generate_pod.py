@@ -107,7 +107,7 @@ class PodMaker:
         return c
 
     def add_sidecar_names(self, containers: list[Json], sets: list[Json]) -> None:
-        """Containers of the Pod that a set will overwrite."""
+        """Add containers that a set will overwrite."""
         for one in sets:
             for sidecar in one["spec"].get("containers") or []:
                 hot = (sidecar.get("upgradeStrategy") or {}).get("upgradeType") == "HotUpgrade"
@@ -118,7 +118,7 @@ class PodMaker:
                     containers.insert(self.world.random.randint(0, len(containers)), self.app_container(name))
 
     def subpaths(self, containers: list[Json]) -> None:
-        """Mounts whose path inside the volume depends on the container's env."""
+        """Add mounts whose path inside the volume depends on the container's env."""
         for container in containers:
             if not self.world.chance(85):
                 continue
@@ -187,7 +187,7 @@ class PodMaker:
         return json.dumps({name: self.world.pick(0, 1, 2, 2, -5) for name in names})
 
     def exported(self, annotations: Json, sets: list[Json], containers: list[Json]) -> None:
-        """A Pod created again from an export, with the annotations and sidecars of its previous admission."""
+        """Make the Pod one recreated from an export, with the annotations and sidecars of its previous admission."""
         names = self.world.some([s["metadata"]["name"] for s in sets] + ["old", "older"], 1, 3)
         form = self.world.pick("new", "new", "old", "old", "empty", "null", "null")
         plain: Json = {}

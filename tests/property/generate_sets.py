@@ -1,4 +1,4 @@
-"""SidecarSets with their revisions: as users write them, and as they are stored."""
+"""SidecarSets with their revisions, as users write them and as they are stored."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SetMaker:
         return sets
 
     def stored(self, raw: list[Json]) -> list[Json]:
-        """Return the sets as admission finds them; some as users write them, stored while the webhooks were absent."""
+        """Return the sets as admission finds them, some of them stored as written, while the webhooks were absent."""
         stored = [copy.deepcopy(one) if self.world.chance(12) else defaulted(one) for one in raw]
         for one in stored:
             self.record_revisions(one)
@@ -145,7 +145,7 @@ class SetMaker:
         if not wanted or self.world.chance(20):
             wanted["customVersion"] = self.world.pick("v1", "v1", "v1", "v2")
         if self.world.chance(8):
-            # It refers to no name, so nothing is resolved.
+            # Without a name or version, no revision is looked up.
             wanted = {}
         wanted["policy"] = self.world.pick("Always", "Partial", "Partial")
         strategy = one["spec"].setdefault("updateStrategy", {})
@@ -185,7 +185,7 @@ class SetMaker:
         }
 
     def metadata_patches(self) -> list[Json]:
-        """A key begins with the policy it has in every set, or no valid mixture would exist; one key is shared."""
+        """Return metadata patches. Keys name their policy, so that sets do not conflict; only one key is shared."""
         entries = []
         for policy in self.world.some(("Retain", "Overwrite", "MergePatchJson"), 1, 3):
             annotations: Json = {}

@@ -11,7 +11,7 @@ from tests.property.world import DEVICES, IMAGES, PATHS, World
 
 
 class SidecarMaker:
-    """Makes the sidecars of one set with these volumes."""
+    """Makes the sidecars of one set that has these volumes."""
 
     def __init__(self, world: World, volumes: list[Json]) -> None:
         self.world, self.volumes = world, volumes
@@ -72,7 +72,7 @@ class SidecarMaker:
         return copy.deepcopy(self.world.some(pool, 1, 3))
 
     def own_mounts(self, c: Json) -> None:
-        """Return mounts and devices of the set's volumes, each path and each device volume once."""
+        """Add mounts and devices of the set's volumes. Each path and each volume of a device occurs once."""
         disks = [v["name"] for v in self.volumes if "persistentVolumeClaim" in v]
         devices = [{"name": d, "devicePath": p} for d, p in zip(disks, self.world.some(DEVICES, 3, 3), strict=False)]
         if devices and self.world.chance(8, "devices", 45):

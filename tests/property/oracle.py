@@ -1,7 +1,7 @@
-"""The reference for Pod admission: readiness gate, SidecarSet injection, launch priority. Slow, naive, from the rules.
+"""The reference for Pod admission: readiness gate, SidecarSet injection, launch priority. Slow and naive.
 
-Nothing here is shared with the product. Pod and sets are plain JSON; every step copies what it likes. The steps of an
-injection (SS-41) are here, each of them in a module of its own.
+It is written from the rules and shares no code with the product. Pods and sets are plain JSON, copied freely. The order
+of the steps of an injection (SS-41) is here; each step has its own module.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def expected(case: Case) -> Expected:
 class _Admission:
     def __init__(self, state: State, answer: Expected) -> None:
         self.state, self.answer, self.annotations = state, answer, Annotations(state)
-        #: A set's patch requests the launch order.
+        #: Whether a set's patch requests the launch order.
         self.priority_from_set = False
 
     def run(self) -> None:
@@ -146,8 +146,8 @@ class _Admission:
         self.state.branches.hit("injected")
 
     def refuse_duplicates(self, containers: list[Json], inits: list[Json]) -> None:
-        """Check names between sets (SS-117) and against the Pod's other list (SS-21), where the API server would reject
-        the result."""
+        """Check names between sets (SS-117) and against the Pod's other list (SS-21), since the API server would
+        reject duplicates."""
         names = [c["name"] for c in containers + inits]
         if len(set(names)) != len(names):
             raise Refused("SS-117 duplicate refused")
@@ -156,7 +156,7 @@ class _Admission:
                 raise Refused("SS-21 name of the Pod's other list refused")
 
     def note_unrepeatable(self, sets: list[Applied], builder: Builder) -> None:
-        """What a second admission sees differently. [D-21]"""
+        """Record why a second admission may change the result. [D-21]"""
         overwritten = [c for c in builder.app_containers() if c["name"] in builder.sidecar_names]
         for one in sets:
             for container in [c for part in one.lists() for c in part]:

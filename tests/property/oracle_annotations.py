@@ -1,4 +1,4 @@
-"""Annotations that a Pod gets: patches of its metadata (SS-53) and the records of its sets (SS-56 to SS-59, SS-79)."""
+"""Annotations of an injected Pod: metadata patches (SS-53) and records of its sets (SS-56 to SS-59, SS-79)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Annotations:
         self.state = state
 
     def patch_annotation(self, policy: str, key: str, text: str) -> None:
-        """Apply the metadata patches of the sets. [SS-53]"""
+        """Apply one metadata patch. [SS-53]"""
         present, value = key in self.state.annotations, self.state.annotations.get(key)
         if policy == "Retain":
             self.state.branches.hit("SS-53 retain keeps" if present else "SS-53 retain adds")
@@ -39,7 +39,7 @@ class Annotations:
             self.state.branches.hit("SS-53 merge into empty" if present else "SS-53 merge into missing")
             self.state.annotate(key, text)
         elif value == text:
-            # D-21: an unchanged value keeps its spelling, even if a merge would write it differently.
+            # D-21: an unchanged value stays as written, even if a merge would write it differently.
             self.state.branches.hit("SS-53 merged already")
         else:
             self.merge_annotation(key, value, text)

@@ -26,7 +26,7 @@ EXTENSIONS = {
 
 
 class Refused(Exception):
-    """The Pod is rejected; the branch names the rule."""
+    """The Pod is rejected; ``branch`` names the rule."""
 
     def __init__(self, branch: str) -> None:
         super().__init__(branch)
@@ -98,7 +98,7 @@ def was_injected(container: Json) -> bool:
 
 
 def same_value(env: Json) -> Any:
-    """Return the meaning of an env entry, with or without the API server's defaults."""
+    """Return the meaning of an env entry, whether or not it has the API server's defaults."""
     source = copy.deepcopy(env.get("valueFrom") or {})
     if "fieldRef" in source:
         source["fieldRef"].setdefault("apiVersion", "v1")
@@ -135,7 +135,7 @@ def read_hashes(text: str | None, branches: Branches) -> Json:
 
 
 def merge_patch(target: Any, patch: Any) -> Any:
-    """Merge by RFC 7386, but keep a null that the target has: an earlier patch was set as it is. [D-21]"""
+    """Merge by RFC 7386, but keep nulls of the target, because the first patch is stored unmerged. [D-21]"""
     if not isinstance(patch, dict):
         return patch
     if not isinstance(target, dict):

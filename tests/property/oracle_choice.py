@@ -1,4 +1,4 @@
-"""Which sets apply to a Pod, and in which revision (SS-35 to SS-39, SS-68 to SS-70, SS-77)."""
+"""Selects the sets that apply to a Pod, and their revisions (SS-35 to SS-39, SS-68 to SS-70, SS-77)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Choice:
         self.state = state
 
     def candidates(self) -> list[Json]:
-        """Return the sets that select the namespace, then those that select all, each sorted by name. [SS-36, SS-37]"""
+        """Return sets that select the namespace, then sets for all namespaces, each by name. [SS-36, SS-37]"""
         here, everywhere = [], []
         for one in sorted(self.state.case.sets, key=lambda s: s["metadata"]["name"]):
             selector = one["spec"].get("namespaceSelector")
@@ -89,7 +89,7 @@ class Choice:
         return str(annotations.get("apps.kruise.io/sidecarset-base") or "")
 
     def revision_for(self, one: Json) -> Applied:
-        """Return the set in the revision that applies. [SS-68 … SS-70]"""
+        """Return the set with the spec of the revision that applies. [SS-68 … SS-70]"""
         spec, name = one["spec"], one["metadata"]["name"]
         annotations = one["metadata"].get("annotations") or {}
         wanted = (spec.get("injectionStrategy") or {}).get("revision") or {}

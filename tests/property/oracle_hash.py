@@ -1,6 +1,6 @@
-"""Hashes of a set's containers (SS-10 to SS-13), computed from tables of the order in which Go writes the fields.
+"""Hashes of a set's containers (SS-10 to SS-13), computed from tables that list fields in the order Go writes them.
 
-The tables contain only the fields that the generator writes. Any other field is an error, so none is hashed by chance.
+The tables contain only the fields that the generator writes. Any other field is an error.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def _ordered(kind: str, value: Any) -> Any:
     if kind == "Quantities":
         return {name: parse(value[name]).text() for name in sorted(value)}
     if kind == "Policy" and not value.get("targetContainersNameRegex"):
-        # SS-12 as corrected: the default counts even if the stored set lacks it.
+        # SS-12 as corrected: the default is hashed even if the stored set lacks it.
         value = {**value, "targetContainersNameRegex": ".*"}
     result: dict[str, Any] = {}
     for field, inner in ORDER[kind]:

@@ -1,4 +1,4 @@
-"""How sidecars, volumes and secrets are added to the Pod's lists (SS-42 to SS-44, SS-48, SS-52)."""
+"""Adds sidecars, volumes and secrets to the Pod's lists (SS-42 to SS-44, SS-48, SS-52)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.property.oracle_basics import Applied, State
 
 
 class Lists:
-    """Merges into the lists of one Pod."""
+    """Merges sidecars, volumes and secrets into the lists of one Pod."""
 
     def __init__(self, state: State) -> None:
         self.state = state

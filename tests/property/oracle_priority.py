@@ -10,7 +10,7 @@ from tests.property.oracle_basics import PRIORITY, Refused, State
 
 
 class LaunchPriority:
-    """Add the barrier env to the Pod's containers. ``priority_from_set``: a set's patch has set the annotation."""
+    """Add the barrier env to the Pod's containers. ``priority_from_set``: whether a set's patch set the annotation."""
 
     def __init__(self, state: State, *, priority_from_set: bool) -> None:
         self.state = state

@@ -1,4 +1,4 @@
-"""Resource quantities and the expressions of a resourcesPolicy (SS-64 to SS-67), evaluated slowly and plainly."""
+"""Resource quantities and the expressions of a resourcesPolicy (SS-64 to SS-67), evaluated slowly and simply."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Quantity:
     binary: bool = False
 
     def __add__(self, other: Quantity) -> Quantity:
-        # Zero has no family of its own.
+        # Zero has no suffix family.
         return Quantity(self.value + other.value, other.binary if self.value == 0 else self.binary)
 
     def __sub__(self, other: Quantity) -> Quantity:
@@ -78,7 +78,7 @@ TOKEN = re.compile(
 
 
 def evaluate(text: str, variable: str, value: Quantity, branches: Branches) -> Quantity:
-    """Return the value of an expression as a quantity that is not negative."""
+    """Return the value of an expression as a non-negative quantity."""
     result = _Reader(text, variable, value, branches).all()
     if not isinstance(result, Quantity):
         branches.hit("SS-66 plain number")
@@ -93,7 +93,7 @@ def _as_quantity(value: Value) -> Quantity:
 
 
 class _Reader:
-    """Parses sum → product → sign → atom from left to right and evaluates on the way."""
+    """Parses sum → product → sign → atom from left to right and evaluates while parsing."""
 
     def __init__(self, text: str, variable: str, value: Quantity, branches: Branches) -> None:
         self.variable, self.value, self.branches = variable, value, branches
@@ -113,7 +113,7 @@ class _Reader:
         return result
 
     def take(self, *wanted: str) -> str:
-        """Consume and return the next sign if it is one of those, else an empty string."""
+        """Consume and return the next sign if it is in ``wanted``, else return an empty string."""
         if self.tokens and self.tokens[0][0] == "sign" and self.tokens[0][1] in wanted:
             return self.tokens.pop(0)[1]
         return ""

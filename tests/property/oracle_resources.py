@@ -19,7 +19,7 @@ class _Resources:
         self.state, self.sidecar_names = state, sidecar_names
 
     def targets(self, pattern: str) -> list[Json]:
-        """Return the containers that count. [SS-61]"""
+        """Return the containers whose resources are aggregated. [SS-61]"""
         found = []
         inits = self.state.spec.get("initContainers") or []
         for container in [*inits, *(self.state.spec.get("containers") or [])]:
@@ -70,7 +70,7 @@ class _Resources:
         return {kind: values for kind, values in result.items() if values}
 
     def aggregate(self, targets: list[Json], kind: str, resource: str, *, summed: bool) -> Quantity | None:
-        """Aggregate the limits; nothing if one target lacks the limit. [SS-62]"""
+        """Aggregate requests or limits; return None if a target lacks the limit. [SS-62]"""
         total = Quantity(parse("0").value)
         for target in targets:
             given = ((target.get("resources") or {}).get(kind) or {}).get(resource)
@@ -95,7 +95,7 @@ class _Resources:
         except BadExpression as bad:
             raise Refused(bad.branch) from None
         if resource == "memory" and result.value.denominator != 1:
-            # SS-67 (better): memory is whole bytes.
+            # SS-67 (better): memory is rounded up to whole bytes.
             self.state.branches.hit("SS-67 memory rounded up to bytes")
             result = Quantity(result.value.__ceil__() + parse("0").value, result.binary)
         return result

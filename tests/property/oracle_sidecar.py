@@ -1,4 +1,4 @@
-"""One sidecar as a Pod gets it: env, mounts, devices, hot-upgrade twins (SS-45 to SS-51, SS-78, SS-79)."""
+"""Sidecars as injected: env, mounts, devices, hot-upgrade twins (SS-45 to SS-51, SS-78, SS-79)."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Builder:
         return pair
 
     def transfer(self, container: Json, env: list[Json], own: set[str]) -> None:
-        """Return the env variables. [SS-47]"""
+        """Add the transferred env variables. [SS-47]"""
         for entry in container.get("transferEnv") or []:
             source = self.source_of(entry)
             names = {entry.get("envName"), *(entry.get("envNames") or [])} - {None, ""}
@@ -100,7 +100,7 @@ class Builder:
         return [c for c in self.state.spec.get("containers") or [] if not was_injected(c)]
 
     def share_mounts(self, container: Json, result: Json, env: list[Json], *, init: bool) -> None:
-        """Return the shared mounts and devices. [SS-49, SS-50]"""
+        """Add the shared mounts and devices. [SS-49, SS-50]"""
         if (container.get("shareVolumePolicy") or {}).get("type") != "enabled":
             self.state.branches.hit("SS-49 disabled")
             return
@@ -140,7 +140,7 @@ class Builder:
             if not values:
                 self.state.branches.hit("SS-50 variable not in the env")
             elif name in before or name in needed:
-                # SS-50 (better): the mount would be another directory in the sidecar than in the app container.
+                # SS-50 (better): the sidecar would mount another directory than the app container.
                 present = before.get(name) or needed[name]
                 if not skipped and same_value(present) != same_value(values[0]):
                     raise Refused("SS-50 two values refused")

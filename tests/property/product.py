@@ -30,7 +30,7 @@ PODS = GroupVersionResource("", "v1", "pods")
 
 @dataclass(frozen=True)
 class Answer:
-    """The product's decision: a rejection, or operations with the rule of each (none: allowed unchanged)."""
+    """The product's decision: a rejection, or operations with the rule of each. No operations: allowed unchanged."""
 
     refused: str | None = None
     operations: list[Json] = field(default_factory=list)
@@ -74,7 +74,7 @@ def answer(case: Case) -> Answer:
         return Answer(refused=decision.message)
     if not isinstance(decision, Patched):
         return Answer()
-    # Through JSON: the result must not share values with prepared sets.
+    # Encode and decode, so that the result does not share values with prepared sets.
     operations = orjson.loads(orjson.dumps([o.as_json() for o in decision.operations]))
     return Answer(operations=operations, rules=[o.rule for o in decision.operations])
 
@@ -89,8 +89,7 @@ def _index(case: Case) -> SidecarSetIndex:
 
 
 class _Lookups:
-    """Lookups whose caches are complete in cases with an even seed. With an odd seed, only the API server has the
-    objects."""
+    """Lookups. With an even seed, the caches are complete; with an odd seed, only the API server has the objects."""
 
     def __init__(self, case: Case) -> None:
         self._stale = case.seed % 2 == 1

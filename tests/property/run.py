@@ -1,7 +1,7 @@
-"""Many cases in several processes: counts, failures, and a progress file from which a stopped run resumes.
+"""Judges many cases in several processes; a stopped run resumes from its progress file.
 
-Cases are judged in chunks by worker processes that are replaced now and then; only counts and a few failures come back,
-so memory does not grow with the number of cases.
+Cases are judged in chunks by worker processes that are replaced from time to time. They return only counts and a few
+failures, so memory use does not grow with the number of cases.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.property.generate import generate
 
 ROOT = Path(__file__).resolve().parents[2]
 CHUNK = 250
-#: Failures to print and keep in full; of all others, the numbers are kept.
+#: Failures to print and keep in full; only the case numbers of the others are kept.
 SHOWN = 10
 
 
@@ -43,7 +43,7 @@ class Chunk:
 
 @dataclass
 class Progress:
-    """The state of a run. ``digest`` identifies the code, because counts of different code are not added."""
+    """The state of a run. ``digest`` identifies the code, because counts from different code are not added up."""
 
     first: int
     cases: int
@@ -71,7 +71,7 @@ class Progress:
 
 
 def code_digest(*folders: str) -> str:
-    """Return a digest of all code that a judgement depends on."""
+    """Return a digest of all code that a judgment depends on."""
     digest = hashlib.sha256()
     for folder in folders or ("app", "tests/property"):
         for path in sorted((ROOT / folder).rglob("*.py")):
@@ -80,7 +80,7 @@ def code_digest(*folders: str) -> str:
 
 
 def load(path: Path, first: int, cases: int, digest: str) -> Progress:
-    """Return the progress of the same run with the same code. Raises CannotResumeError."""
+    """Return the saved progress of the same run with the same code. Raises CannotResumeError if there is none."""
     try:
         progress = Progress(**json.loads(path.read_text("utf-8")))
     except FileNotFoundError:
@@ -134,7 +134,7 @@ def run(progress: Progress, path: Path, jobs: int, say: Callable[[str], Any]) ->
 
 
 def _quiet_worker() -> None:
-    """Lower the priority, leave signals to the first process, and do not log rejections."""
+    """Lower the process priority, leave signals to the first process, and do not log rejections."""
     os.nice(10)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     logging.disable(logging.CRITICAL)
@@ -151,7 +151,7 @@ def table(branches: dict[str, int], cases: int) -> Iterable[str]:
 
 
 def shortfalls(branches: dict[str, int], cases: int) -> list[str]:
-    """Return branches reached in fewer than one case of a hundred, and whether there are too few injections."""
+    """Return the branches reached in fewer than one case of a hundred, and a message if too few cases inject."""
     rare = [b for b in BRANCHES if branches.get(b, 0) * 100 < cases]
     too_few = [] if branches.get("injected", 0) * 100 >= 40 * cases else ["injected (at least 40 % of the cases)"]
     return rare + too_few

@@ -1,4 +1,4 @@
-"""The reference agrees with recorded answers of OpenKruise and with the vectors of the rules."""
+"""The reference agrees with recorded answers of OpenKruise and with the test vectors of the rules."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def parsed(text: str) -> Any:
 
 
 def as_recorded(pod: Json) -> Json:
-    """Return what the recording keeps of a Pod: after the API server's second admission, unordered lists sorted."""
+    """Return a Pod in the form of the recording: after the second built-in admission, with unordered lists sorted."""
     pod = default_pod(pod, token=True)
     spec = pod["spec"]
     for name in ("volumes", "imagePullSecrets"):

@@ -1,4 +1,4 @@
-"""What the parts of one generated case share: randomness, themes and names."""
+"""State shared by the generators of one case: randomness, themes and names."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ THEMES = {
 
 
 class World:
-    """One case being generated. All random values come from here, in one order."""
+    """The state of one case being generated. All random values come from here, in a fixed order."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
-        # Strings are hashed into the whole state: neighboring numbers give unrelated cases.
+        # A string seeds the whole state, so adjacent numbers give unrelated cases.
         self.random = random.Random(f"case {seed}")
         self.themes: set[str] = set()
         self.themes.update(self.random.choices(list(THEMES), list(THEMES.values()), k=self.pick(1, 2, 2, 3)))
@@ -78,7 +78,7 @@ class World:
         self.pod_breakages: list[Callable[[Json], None]] = []
 
     def chance(self, percent: float, theme: str = "", within: float = 0.0) -> bool:
-        """Return true in ``percent`` of a hundred cases, or in ``within`` of a hundred when the theme is on."""
+        """Return true with a probability of ``percent``, or of ``within`` percent if the theme is on."""
         return self.random.random() * 100 < (within if theme in self.themes else percent)
 
     def pick(self, *values: Any) -> Any:

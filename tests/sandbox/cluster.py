@@ -1,4 +1,4 @@
-"""A simulated cluster on virtual time, for tests: API server in memory, nodes, native controllers."""
+"""A simulated cluster in virtual time, for tests: in-memory API server, nodes, native controllers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Simulated(Waiting):
         return await self.client.patch(resource, name, body, "default" if resource.namespaced else "")
 
     async def status(self, resource: Resource, name: str, seconds: float = 60.0, **wanted: Any) -> dict[str, Any]:
-        """Return the object once its status has these values."""
+        """Return the object once its status has the wanted values."""
         last: dict[str, Any] = {}
 
         async def look() -> bool:

@@ -1,4 +1,4 @@
-"""Agents of simulated nodes do what agents of nodes with real containers do."""
+"""The agents of simulated nodes behave like those of nodes with real containers."""
 
 from __future__ import annotations
 

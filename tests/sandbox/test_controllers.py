@@ -1,4 +1,4 @@
-"""The native controllers on an API server in memory with simulated nodes, on virtual time."""
+"""The native controllers on an in-memory API server with simulated nodes, in virtual time."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ async def test_a_deployment_respects_its_limits_and_rolls_back(world: Simulated)
     revision = "deployment.kubernetes.io/revision"
     found = await world.get(DEPLOYMENTS, "web")
     assert found["metadata"]["annotations"][revision] == "2"
-    # Back again: the first ReplicaSet is the third revision.
+    # After a rollback, the first ReplicaSet has the third revision.
     await world.patch(DEPLOYMENTS, "web", {"spec": {"template": template("nginx:1")}})
     await world.status(DEPLOYMENTS, "web", observedGeneration=3, updatedReplicas=4, availableReplicas=4, replicas=4)
     sets = (await world.client.list(REPLICASETS, "default")).items
@@ -130,7 +130,7 @@ async def test_a_deployment_respects_its_limits_and_rolls_back(world: Simulated)
 
 @virtual
 async def test_templates_with_the_same_hash_are_distinguished_by_a_count() -> None:
-    """The hash input does not separate arguments, so different templates can have equal hashes."""
+    """The hashed text does not separate arguments, so different templates can have equal hashes."""
 
     def with_args(*args: str) -> dict[str, Any]:
         made = template()
@@ -301,7 +301,7 @@ async def test_a_budget_holds_back_evictions(world: Simulated) -> None:
         body = {"metadata": {"name": name}}
         await world.client.create(PODS, body, "default", name=name, subresource="eviction")
 
-    # While a container takes time to become ready again, the second eviction must wait.
+    # While the new container is not ready yet, the second eviction must wait.
     annotations = {BEHAVIOUR: '{"*": {"readyAfter": 30}}'}
     await world.patch(REPLICASETS, "web", {"spec": {"template": template(annotations=annotations)}})
     await evict(pods[0])
@@ -363,7 +363,7 @@ async def test_events_report_what_happens_to_a_pod(world: Simulated) -> None:
     await world.create(PODS, {"metadata": {"name": "web"}, "spec": spec})
 
     async def started() -> Any:
-        # All at the same time.
+        # The events have the same time, so their order is undefined.
         return set(await events(world, "web")) == {"Scheduled", "Pulling", "Pulled", "Created", "Started"}
 
     await world.until(started)

@@ -20,7 +20,7 @@ INPUTS = {"host_ip": "198.18.0.1", "pod_ip": "10.1.0.1", "now": NOW}
 
 
 def body(containers: Any = None, *, inits: Any = (), status: Any = None, spec: Any = None, **metadata: Any) -> Any:
-    """A Pod in JSON. Containers may be given as name → image."""
+    """Return a Pod as JSON. Containers may be given as name → image."""
     containers = {"main": "nginx:1"} if containers is None else containers
     if isinstance(containers, dict):
         containers = [{"name": name, "image": image} for name, image in containers.items()]
@@ -30,7 +30,7 @@ def body(containers: Any = None, *, inits: Any = (), status: Any = None, spec: A
 
 
 def patched(pod: Any, status: Mapping[str, Any]) -> Any:
-    """Return the Pod after a strategic merge patch of its status, like an API server."""
+    """Return the Pod after a strategic merge patch of its status, as an API server would."""
     change = dict(status)
     by_type = {c["type"]: c for c in pod["status"].get("conditions", ())}
     for condition in change.pop("conditions", ()):
@@ -38,7 +38,7 @@ def patched(pod: Any, status: Mapping[str, Any]) -> Any:
     merged = merge_patch(pod["status"], change)
     if by_type:
         merged["conditions"] = list(by_type.values())
-    # Through JSON, as the API server answers.
+    # Encode and decode it, as the API server does.
     return json.loads(json.dumps(pod | {"status": merged}))
 
 
@@ -47,7 +47,7 @@ def planned(pod: Any, run: PodRun | None = None, **inputs: Any) -> PodPlan:
 
 
 class Node:
-    """One Pod and its node: planned writes are applied, and time passes on request."""
+    """One Pod and its node. Planned writes are applied, and time passes on request."""
 
     def __init__(self, pod: Any, **inputs: Any) -> None:
         self.pod = pod
@@ -59,7 +59,7 @@ class Node:
         self.again = 0.0
 
     def look(self) -> "Node":
-        """Sync the Pod until nothing is left to report at this time."""
+        """Sync the Pod until there is nothing left to report at this time."""
         for _ in range(4):
             todo = planned(self.pod, self.run, has_image=self.images.__contains__, **self.inputs)
             self.run, self.again = todo.run, todo.again_after
@@ -90,7 +90,7 @@ class Node:
 
 
 def settled(pod: Any, **inputs: Any) -> Any:
-    """Return the Pod when its kubelet has nothing left to report."""
+    """Return the Pod once its kubelet has nothing left to report."""
     return Node(pod, **inputs).after(20).pod
 
 
@@ -235,7 +235,7 @@ def test_a_changed_image_restarts_only_that_container() -> None:
     assert log["containerID"] != only(before, "log")["containerID"]
     assert log["lastState"]["terminated"]["exitCode"] == 0
     assert pod["status"]["observedGeneration"] == 2
-    # There and back again: two restarts, and the original id.
+    # Changed and changed back: two restarts, and the original id.
     back = only(settled(with_image(pod, "log", "busybox:1")), "log")
     assert (back["restartCount"], back["imageID"]) == (2, only(before, "log")["imageID"])
 
@@ -383,7 +383,7 @@ def test_a_pod_that_a_finalizer_holds_is_reported_as_ended_and_released() -> Non
         "False",
         {"main": "terminated"},
     )
-    # The API server has recorded the end: nothing is left to do.
+    # The API server has recorded the end, so nothing is left to do.
     todo = planned(deleted(pod, 0, finalizers=["example.com/hold"]))
     assert (todo.status, todo.remove) == ({}, False)
 
@@ -432,7 +432,7 @@ def commanded(line: str, **more: Any) -> dict[str, Any]:
 def test_a_finished_container_restarts_with_backoff() -> None:
     node = Node(body([commanded("sleep 1; exit 3")]))
     assert states(node.after(0.5).pod) == {"main": "running"}
-    # The first time at once, the second after 10 s, then 20 s.
+    # The first restart is immediate, the second after 10 s, the third after 20 s.
     assert only(node.after(1).pod)["restartCount"] == 1
     assert only(node.pod)["lastState"]["terminated"]["exitCode"] == 3
     assert states(node.after(1).pod) == {"main": "CrashLoopBackOff"}
@@ -440,7 +440,7 @@ def test_a_finished_container_restarts_with_backoff() -> None:
     assert (node.pod["status"]["phase"], conditions(node.pod)["Ready"]) == ("Running", "False")
     assert (only(node.after(9.6).pod)["restartCount"], states(node.pod)) == (2, {"main": "running"})
     assert "back-off 20s" in only(node.after(1).pod)["state"]["waiting"]["message"]
-    # A restarted node keeps the back-off, and another image ends it.
+    # A restarted node keeps the back-off; another image ends it.
     assert states(node.forget().after(10).pod) == {"main": "CrashLoopBackOff"}
     node.pod = with_image(node.pod, "main", "busybox:2")
     assert states(node.look().pod) == {"main": "running"}
@@ -502,7 +502,7 @@ def test_probes_run_on_schedule() -> None:
         seen.append(only(node.after(1).pod)["ready"])
     # Probed at 1, 3, 5 …: serving from 4 to 10, and unready after the second failure, at 13.
     assert [second + 1 for second, ready in enumerate(seen) if ready] == [5, 6, 7, 8, 9, 10, 11, 12]
-    # Nothing can change, so there are no probes.
+    # Nothing can change any more, so there are no more probes.
     assert node.again == 0
 
 

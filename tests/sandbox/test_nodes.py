@@ -28,7 +28,7 @@ SHOP = "/api/v1/namespaces/shop"
 
 @dataclass
 class Cluster:
-    """An API server in memory for kubelets; writes appear in their stores at once."""
+    """An in-memory API server for kubelets; writes appear in their stores at once."""
 
     objects: dict[str, dict[str, Any]] = field(default_factory=dict)
     requests: list[Request] = field(default_factory=list)
@@ -151,7 +151,7 @@ async def test_nodes_are_registered_ready_and_untainted_and_have_leases() -> Non
         assert "taints" not in node.get("spec", {})
         leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
         assert cluster.objects[f"{leases}/node3"]["spec"]["holderIdentity"] == "node3"
-        # Once more, as after a crash that left them behind.
+        # Register again, as after a crash that left the nodes behind.
         await cluster.nodes.register()
         await cluster.nodes.remove()
         assert cluster.objects == {}
@@ -301,7 +301,8 @@ def test_nodes_rotate_through_zones() -> None:
 def test_the_command_names_a_kubeconfig_it_cannot_read(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
-    monkeypatch.setattr("app.sandbox.nodes.logs.configure", lambda *_: None)  # or the log of all tests would change
+    # The command would change the log of all tests.
+    monkeypatch.setattr("app.sandbox.nodes.logs.configure", lambda *_: None)
     missing = tmp_path / "missing"
     assert main(["--kubeconfig", str(missing)]) == 1
     assert str(missing) in caplog.text

@@ -162,7 +162,7 @@ def test_anti_affinity_separates_pods() -> None:
     assert choose_node(lonely, node_infos(ZONES, [pod("x", "a", labels=WEB)]))[0] == "c"
     everywhere = [pod("x", "a", labels=WEB), pod("y", "c", labels=WEB)]
     assert "3 node(s) didn't match pod anti-affinity rules" in why(lonely, ZONES, everywhere)
-    # It also holds for later Pods without such a term.
+    # The term also keeps away later Pods without such a term.
     there = [pod("x", "a", labels=WEB, **required("podAntiAffinity")), pod("y", "c")]
     assert choose_node(pod("web-2", labels=WEB), node_infos(ZONES, there))[0] == "c"
     refused = why(pod("web-2", labels=WEB), ZONES[:2], there)
@@ -173,7 +173,7 @@ def test_affinity_groups_pods() -> None:
     near = pod("web-1", **required("podAffinity"))
     assert choose_node(near, node_infos(ZONES, [pod("x", "c", labels=WEB)]))[0] == "c"
     assert "3 node(s) didn't match pod affinity rules" in why(near, ZONES)
-    # The first of its kind may run anywhere.
+    # The first Pod of the group may run anywhere.
     assert choose_node(pod("web-1", labels=WEB, **required("podAffinity")), node_infos(ZONES, []))[0] == "a"
 
 

@@ -1,4 +1,4 @@
-"""Run cases: ``python -m tests.shells [--write] [case ...]`` prints what is wrong and rewrites ``expected.json``."""
+"""``python -m tests.shells [--write] [case ...]`` runs cases and prints problems, or updates ``expected.json``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cases of the node agent: its shells over a runtime whose containers follow the Pods."""
+"""Cases of the node agent, on a runtime whose containers follow the Pods."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ LABEL: Final = "metadata.labels['color']"
 
 
 class PodsRuntime:
-    """The runtime of a node (:class:`app.daemon.cri.types.Runtime`): its containers are those of the Pods' statuses."""
+    """The runtime of a node (:class:`app.daemon.cri.types.Runtime`). Its containers are those in the Pods' statuses."""
 
     name = "containerd"
 
     def __init__(self, world: World) -> None:
         self._world = world
-        #: Containers that were stopped, by id, with their Pods; a runtime keeps them for a while.
+        #: Stopped containers by id, with their Pods; a runtime keeps them for a while.
         self._ended: dict[str, tuple[Json, Json]] = {}
 
     def _statuses(self) -> list[tuple[Json, Json]]:
@@ -194,7 +194,7 @@ def puller() -> Case:
 
 def recreator() -> Case:
     def manager(world: World) -> None:
-        """Report fields that only the Pod's status has."""
+        """Copy fields of the Pod's status, as the manager does."""
         statuses = {
             one["metadata"]["uid"]: (one.get("status") or {}).get("containerStatuses") for one in world.objects(PODS)
         }

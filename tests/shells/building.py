@@ -30,7 +30,7 @@ def parts() -> dict[str, ControllerPart]:
 
 
 def controller(name: str) -> Callable[[World, Client], Running]:
-    """Start the controller of that name."""
+    """Return a function that starts the named controller."""
     part = parts()[name]
 
     def start(world: World, client: Client) -> Running:

@@ -1,4 +1,4 @@
-"""One case per controller, and per shell of the node agent."""
+"""One case for each controller and for each shell of the node agent."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ SPREAD: Final = {
 HOOKED: Final = {"preDelete": {"labelsHandler": {"hold": "yes"}}}
 #: An ImagePullJob that replaced ours is left to its TTL.
 PULL_REPLACED: Final = "replaced: DELETE imagepulljobs"
-#: Images are not pulled ahead once the rollout is over.
+#: Images are not pre-pulled once the rollout is complete.
 PULLS_DELAYED: Final = tuple(
     f"{kind}: {write}" for kind in ("down", "stuck") for write in ("POST imagepulljobs", "PATCH controllerrevisions")
 )
-#: Whether images are pulled ahead depends on how far the rollout is.
+#: Whether images are pre-pulled depends on the progress of the rollout.
 PULLS: Final = r'^imagepulljobs.*|"apps.kruise.io/(image-predownload-ignored|pre-predownload-created)":"true",?'
 
 
@@ -93,7 +93,7 @@ def cloneset() -> Case:
 
 
 async def name_a_pod(world: World) -> None:
-    """Name a Pod for deletion, and change the image of the others."""
+    """Specify a Pod to delete, and change the image of the others."""
     name = world.objects(PODS)[0]["metadata"]["name"]
     strategy = {"podsToDelete": [name], "enablePVCReuse": False}
     changed = template("nginx:3", topologySpreadConstraints=[SPREAD])
@@ -453,7 +453,7 @@ def advancedcronjob() -> Case:
         timed=True,
         decides_by_time=["AdvancedCronJobs", "late: BroadcastJobs", "a new leader"],
         careless={"DELETE broadcastjobs": AGAIN},
-        final=["crashed: PATCH advancedcronjobs/status"],  # no process runs until the edit ends
+        final=["crashed: PATCH advancedcronjobs/status"],  # no process runs during the edit
         never=dict.fromkeys(
             (f"{verb} {kind}" for verb in ("POST", "DELETE") for kind in ("jobs", "imagelistpulljobs")),
             "as BroadcastJobs",

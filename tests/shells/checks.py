@@ -29,9 +29,9 @@ from tests.shells.world import (
 )
 
 Json = dict[str, Any]
-#: Resources whose objects get another name if theirs is taken.
+#: Resources whose objects get another name if their own is taken.
 SHARED_NAMES: Final = ("controllerrevisions",)
-#: Virtual seconds in which a new process writes what it finds to do.
+#: Virtual seconds in which a new process must make the writes it finds necessary.
 RESTART_SECONDS: Final = 1.5
 #: Virtual seconds between an edit and the next one.
 OVERLAP_SECONDS: Final = 0.3
@@ -54,21 +54,21 @@ class Case:
     edits: Mapping[str, Edit]
     #: Permitted writes that no edit causes, and why.
     never: Mapping[str, str] = field(default_factory=dict)
-    #: What else runs in the cluster.
+    #: Runs the other actors of the cluster.
     beside: Callable[[World], None] = lambda _: None
     #: Writes that need no precondition, and why.
     unconditional: Mapping[str, str] = field(default_factory=dict)
-    #: Whether a new process writes at its start, because only the process itself knows some results.
+    #: Whether a new process writes at startup, because some results are kept in memory only.
     restart_writes: bool = False
-    #: Writes decided from the live object, so that they may also apply to another object of that name.
+    #: Writes that depend on the live object, so they may also apply to another object of the same name.
     decided_live: Sequence[str] = ()
-    #: Resources whose objects are replaced by others of the same name at the end.
+    #: Resources whose objects are replaced at the end by others of the same name.
     replaces: Sequence[Resource] = ()
-    #: Edits of all objects of a watched resource that do not occur, and why.
+    #: Edits of all objects of a watched resource that cannot occur, and why.
     fixed: Mapping[str, str] = field(default_factory=dict)
     #: Copies of its objects (of ``SIBLINGS``) that have an effect although they should be unusable, and why.
     counts: Mapping[str, str] = field(default_factory=dict)
-    #: Where deleted objects are remembered for a while, and why.
+    #: Places that remember deleted objects for a while, and why.
     keeps: Mapping[str, str] = field(default_factory=dict)
     #: Resources whose objects the garbage collector may delete before the controller does.
     collected: Sequence[str] = ("persistentvolumeclaims",)
@@ -76,12 +76,12 @@ class Case:
     decides_by_time: Sequence[str] = ()
     #: Whether the status is the shell's only memory, so that the result may differ once another writer removes it.
     relies_on_status: bool = False
-    #: Results that depend on timing: a pattern of parts of :func:`comparable`, or all of it.
+    #: Results that depend on timing: a pattern for parts of the text of :func:`comparable`, or for all of it.
     ignored: str = "(?!)"
     #: Writes that a lagging cache may cause to be repeated, or made for an earlier object, and why;
     #: with ``again:``, only while everything is reconciled again or a cache is held.
     careless: Mapping[str, str] = field(default_factory=dict)
-    #: Metadata of other writers that it does not keep, and why.
+    #: Metadata of other writers that the shell does not keep, and why.
     overwrites: Mapping[str, str] = field(default_factory=dict)
     #: Seconds after which a lagging cache shows an event.
     lag: float = 2.0
@@ -95,7 +95,7 @@ class Case:
 
 @dataclass(slots=True)
 class Stage:
-    """What a run without faults did in one stage, and the objects before and after."""
+    """Records what a run without faults did in one stage, and the objects before and after."""
 
     name: str
     edit: Edit
@@ -113,17 +113,18 @@ class Report:
     problems: list[str] = field(default_factory=list)
     #: Write → its preconditions, also by what it sets.
     writes: dict[str, str] = field(default_factory=dict)
-    #: Request that failed, met another writer, or read a changed object → later writes of the same reconcile, with the
-    #: conditions they set to True; after a failure, also its events; after a lost response, also its reads; while a
-    #: resource is down, the number of requests; while one object is stuck, how many others were written.
+    #: Request that failed, conflicted with another writer, or read a changed object → later writes of the same
+    #: reconcile, with the conditions they set to True. After a failure, also its events; after a lost response, also
+    #: its reads. While a resource is down, the number of requests; while an object is stuck, the number of others
+    #: written.
     after_failure: dict[str, list[str]] = field(default_factory=dict)
     creations: set[str] = field(default_factory=set)
-    #: How often each request was made, each event recorded, each counter increased, each controller and each call to
-    #: the runtime run, without any fault.
+    #: Without faults: how often each request and each call to the runtime was made, each event recorded, each counter
+    #: incremented, and each controller run.
     done: Counter[str] = field(default_factory=Counter)
-    #: The writes of one reconcile, in order, without any fault.
+    #: Without faults: the writes of each reconcile, in order.
     orders: set[str] = field(default_factory=set)
-    #: The different writes and events without any fault.
+    #: Without faults: the different writes and events.
     sent: list[str] = field(default_factory=list)
     runs: int = 0
 
@@ -150,7 +151,7 @@ async def store(server: Server, resource: Resource, body: Json) -> None:
 
 
 def create(resource: Resource, body: Json) -> Edit:
-    """A user creates an object."""
+    """Return an edit in which a user creates an object."""
 
     async def edit(world: World) -> None:
         await store(world.server, resource, body)
@@ -159,7 +160,7 @@ def create(resource: Resource, body: Json) -> Edit:
 
 
 def patch(resource: Resource, name: str, body: Json, **how: Any) -> Edit:
-    """A user changes an object."""
+    """Return an edit in which a user changes an object."""
 
     async def edit(world: World) -> None:
         await world.server.client.patch(resource, name, body, NAMESPACE if resource.namespaced else "", **how)
@@ -168,7 +169,7 @@ def patch(resource: Resource, name: str, body: Json, **how: Any) -> Edit:
 
 
 def delete(resource: Resource, name: str) -> Edit:
-    """A user deletes an object."""
+    """Return an edit in which a user deletes an object."""
 
     async def edit(world: World) -> None:
         await world.server.client.delete(resource, name, NAMESPACE if resource.namespaced else "")
@@ -177,7 +178,7 @@ def delete(resource: Resource, name: str) -> Edit:
 
 
 def passes(seconds: float) -> Edit:
-    """Let this time pass."""
+    """Return an edit that only lets time pass."""
 
     async def edit(world: World) -> None:
         await world.clock.sleep(seconds)
@@ -186,7 +187,7 @@ def passes(seconds: float) -> Edit:
 
 
 def vanish(resource: Resource, name: str) -> Edit:
-    """An object is removed at once."""
+    """Return an edit that removes an object at once."""
 
     async def edit(world: World) -> None:
         target = Target(resource.group, resource.version, NAMESPACE, resource.plural, name, "")
@@ -196,7 +197,7 @@ def vanish(resource: Resource, name: str) -> Edit:
 
 
 def replace_all(resource: Resource) -> Edit:
-    """Every object of a resource is recreated under its name before any cache shows it."""
+    """Return an edit that recreates all objects of a resource under their names before any cache shows it."""
 
     async def edit(world: World) -> None:
         world.interfere_with_all("replaced", resource)
@@ -206,7 +207,7 @@ def replace_all(resource: Resource) -> Edit:
 
 
 def vanish_all(resource: Resource) -> Edit:
-    """Every object of a resource is removed at once."""
+    """Return an edit that removes all objects of a resource at once."""
 
     async def edit(world: World) -> None:
         world.interfere_with_all("gone", resource)
@@ -215,11 +216,11 @@ def vanish_all(resource: Resource) -> Edit:
 
 
 class _FirstProblemError(Exception):
-    """A trial that ends at its first problem has found one."""
+    """Ends a trial that stops at its first problem."""
 
 
 class Trial:
-    """All runs of a case; with the ``recorded`` results, up to the first problem or deviation from them."""
+    """All runs of a case. With ``recorded`` results, it ends at the first problem or deviation from them."""
 
     def __init__(self, server: Server, case: Case, base: Saved, recorded: Json | None = None) -> None:
         self.server, self.case, self.base = server, case, base
@@ -230,7 +231,7 @@ class Trial:
         self._down: set[str] = set()
         #: The resources, except nodes, that the shell watches or lists, by name.
         self._read: dict[str, Resource | Target] = {}
-        #: Writes, by what they set, that were tested with faults that each stage does not repeat.
+        #: Writes, by what they set, that were tested with faults that need not be repeated in each stage.
         self._sites: set[tuple[str, str]] = set()
 
     async def run(self) -> Report:
@@ -302,7 +303,7 @@ class Trial:
         return stages
 
     async def _forgets(self, world: World) -> None:
-        """Check that nothing is remembered of objects that are gone."""
+        """Check that nothing about deleted objects is kept in memory."""
         gone = world.clear()
         await world.settle(self.case.rest)
         world.problems.clear()
@@ -341,7 +342,7 @@ class Trial:
             raise _FirstProblemError
 
     def _compare_with_recorded(self) -> None:
-        """Fail on the first result that is not as recorded; missing ones only show at the end."""
+        """Fail on the first result that differs from the recorded one. Missing results are only found at the end."""
         if (recorded := self._recorded) is None:
             return
         if self.report.done != recorded["done"]:
@@ -370,7 +371,7 @@ class Trial:
         """Repeat the stage with a new shell, then with one shell per fault."""
         fresh = await self._repeat(stage, number, "fresh", None)
         if stage.edit is replace_all or stage.name.endswith("are replaced"):
-            return  # their dependents are lost in any case
+            return  # the dependents are lost in any case
         for fault in _faults(fresh):
             if f"{fault.kind}: {fault.signature}" not in self.case.final:
                 await self._repeat(stage, number, str(fault), fault)
@@ -426,7 +427,7 @@ class Trial:
                     await self._replace(stage, number, resource, what, all_of_them)
 
     async def _replace(self, stage: Stage, number: int, resource: Resource, what: str, all_of_them: Edit) -> None:
-        """Replace or remove objects after the stage: memory of the former ones must have no effect."""
+        """Replace or remove objects after the stage. What is remembered of the former ones must have no effect."""
         if not self.server.collection(resource.group, resource.version, resource.plural).objects:
             return
         self.server.restore(stage.before)
@@ -456,7 +457,7 @@ class Trial:
         await self._is_done(f"{stage.name}, {resource.plural} are {what} then")
 
     async def _overlap(self, stage: Stage, following: Stage, number: int) -> None:
-        """Make the following edit while this one is carried out; the caches show both results at once."""
+        """Apply the following edit while this one is in progress; the caches show both results at once."""
 
         held = ""
 
@@ -629,7 +630,7 @@ class Trial:
 
 
 def _unchanged(picture: Counter[str]) -> Counter[str]:
-    """Return the counted objects without the annotation set by another writer."""
+    """Return the counted objects without the metadata added by the other writer."""
     found: Counter[str] = Counter()
     for text, count in picture.items():
         for mark in MARKS:
@@ -655,8 +656,8 @@ def _first_of_each(writes: Sequence[Write]) -> list[Write]:
 
 
 def _faults(world: World) -> Iterator[Fault]:
-    """Yield faults of the requests of a run: of the first of each signature, some also of the first write of
-    each shape and to the last one."""
+    """Yield faults for the requests of a run: for the first of each signature, and some also for the first write of
+    each shape and for the last write."""
     last = {write.signature: write for write in world.writes}
     shapes: dict[tuple[str, tuple[str, ...]], Write] = {}
     for write in world.writes:

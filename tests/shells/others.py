@@ -26,7 +26,7 @@ SPREADS, STATES, STATEFULSETS = ours("WorkloadSpread"), ours("PersistentPodState
 
 
 def owned(world: World, body: Json, owner: Json) -> Json:
-    """Return an object that another one controls."""
+    """Return ``body`` with ``owner`` as its controller."""
     reference = {
         "apiVersion": owner["apiVersion"],
         "kind": owner["kind"],
@@ -38,7 +38,7 @@ def owned(world: World, body: Json, owner: Json) -> Json:
 
 
 def several(*edits: Edit) -> Edit:
-    """Return an edit that makes all of these before any cache shows one."""
+    """Return an edit that makes all these edits before any cache shows one."""
 
     async def all_of_them(world: World) -> None:
         for edit in edits:
@@ -386,7 +386,7 @@ def persistent_pod_state() -> Case:
             "no longer wanted": patch(STATEFULSETS, "db", {"metadata": {"annotations": dict.fromkeys(annotations)}}),
         },
         replaces=[STATEFULSETS],
-        final=["changed: DELETE persistentpodstates"],  # an object with another owner is kept
+        final=["changed: DELETE persistentpodstates"],  # an object that got another owner is kept
         careless={
             "PATCH persistentpodstates/status": "its own change of the spec is not awaited",
             "again: PATCH persistentpodstates": "its own change of the spec is not awaited",

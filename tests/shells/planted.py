@@ -1,8 +1,8 @@
-"""Planted bugs, small changes of shells that this suite catches: ``python -m tests.shells.planted``.
+"""Planted bugs: small changes to shells that this suite must catch: ``python -m tests.shells.planted``.
 
-``planted.yaml`` lists them, as ``tests/planted.py`` describes: ``case`` is the case that fails with the bug, ``test``
-the unit tests that do where no case can. Each runs in a process forked from one that has loaded everything. A bug that
-matches no place, or that survives, makes the exit code 1.
+``planted.yaml`` lists them in the format of ``tests/planted.py``. ``case`` names the case that fails with the bug, or
+``test`` the unit tests if no case can. Each bug runs in a process forked from one that has loaded everything.
+The exit code is 1 if a bug matches no code or survives.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LIMIT_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether the bug was caught, and what failed, or why it was not caught."""
+    """Says whether a bug was caught, and what failed or why nothing did."""
 
     name: str
     caught: bool
@@ -38,7 +38,7 @@ class Verdict:
 
 
 class _HangsError(KeyboardInterrupt):
-    """A case does not end. Not an Exception, so that no loop handles it."""
+    """A case does not end. This is not an Exception, so that no loop handles it."""
 
 
 def _hangs(*_: object) -> None:

@@ -31,7 +31,7 @@ def report_of(case: Case, *, to_first: bool = False) -> Report:
     """Run a case; with ``to_first``, up to its first problem or deviation from the recorded results."""
     server, base = started()
     recorded = expected().get(case.name, {"done": {}, "sent": [], "after a failure": {}}) if to_first else None
-    # Time starts at zero, so that the cases before it do not change how times are rounded.
+    # Time starts at zero, so that earlier cases do not change how times are rounded.
     return run(Trial(server, case, base, recorded).run())
 
 

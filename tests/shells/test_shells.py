@@ -17,7 +17,7 @@ METHODS = {"create": "POST", "patch": "PATCH", "delete": "DELETE"}
 
 
 def written(rules: tuple[PolicyRule, ...]) -> set[str]:
-    """The writes that permissions allow, as they are recorded. Events and dry runs of admission are none."""
+    """Return the writes that permissions allow, as recorded. Events and dry runs of admission do not count."""
     return {
         f"{METHODS[verb]} {resource}"
         for rule in rules
@@ -28,7 +28,7 @@ def written(rules: tuple[PolicyRule, ...]) -> set[str]:
 
 
 def test_each_controller_has_a_case() -> None:
-    """Fails if a feature declares a controller that this suite does not cover."""
+    """The test fails if a feature declares a controller that this suite does not cover."""
     assert set(parts()) == {case().name for case in CASES if not case().name.startswith("agent: ")}
 
 
@@ -42,7 +42,7 @@ def test_a_controller_survives_each_fault(make: type[Case]) -> None:
     case = make()
     report: Report = report_of(case)
     assert report.problems == []
-    # Reviewed by eye: `python -m tests.shells --write` records what is done now.
+    # Changes are reviewed by hand: `python -m tests.shells --write` records the current results.
     assert report.as_json() == expected()[case.name]
     if (part := parts().get(case.name)) is not None:
         missing = written(part.permissions) - set(report.writes) - set(report.creations) - set(case.never)

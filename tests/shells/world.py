@@ -1,4 +1,4 @@
-"""One controller over an API server in memory, with caches that are filled by hand."""
+"""One controller with an in-memory API server and caches that are filled by hand."""
 
 from __future__ import annotations
 
@@ -44,16 +44,16 @@ from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import json_response, status_body
 
 Json = dict[str, Any]
-#: When an object changed, and what it was before and after.
+#: The time of a change, and the object before and after it.
 Event: TypeAlias = tuple[float, Json | None, Json | None]
 NAMESPACE: Final = "default"
-#: May hold copies of all objects of the namespace.
+#: A namespace that may hold copies of all objects.
 TWIN_NAMESPACE: Final = "twins"
-#: Prefix of the names of unusable copies; it sorts them first.
+#: Name prefix of unusable copies; it sorts them first.
 SIBLING: Final = "0-"
-#: First part of the uids of copies that are being deleted: only these themselves may be written.
+#: Prefix of the uids of copies that are being deleted; only the copies themselves may be written.
 GOING: Final = "deadbeef"
-#: Why a copy is unusable.
+#: Reasons why a copy is unusable.
 SIBLINGS: Final = ("deleted", "foreign", "stripped", "invalid")
 NODE_NAMES: Final = ("node-a", "node-b")
 #: A reconcile that failed must run again within this time (virtual seconds).
@@ -99,7 +99,7 @@ class Target:
 
     @property
     def key(self) -> str:
-        """The key in the storage."""
+        """Return the object's key in the storage."""
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
     def key_in(self, replaced: Iterable[str]) -> bool:
@@ -113,7 +113,7 @@ class Write:
     preconditions: str
     number: int
     of: Pass | None
-    #: How many writes were made, and how many events recorded, before it.
+    #: Number of writes made, and of events recorded, before it.
     position: int = 0
     events: int = 0
     status: int = 0
@@ -127,13 +127,13 @@ class Write:
 
     @property
     def object(self) -> Target:
-        """The object that it writes or creates."""
+        """Return the object that the request writes or creates."""
         name = ((self.body or {}).get("metadata") or {}).get("name", "") if isinstance(self.body, dict) else ""
         return replace(self.target, name=self.target.name or name)
 
     @property
     def sets(self) -> str:
-        """Return the parts of the object that it sets: each kind of write has its own preconditions."""
+        """Return the parts of the object that the write sets, because each kind of write has its own preconditions."""
         if isinstance(self.body, list):
             paths = [[one["op"], *one["path"].split("/")[1:3]] for one in self.body if one["op"] != "test"]
         else:
@@ -156,7 +156,7 @@ class Write:
 
     @property
     def content(self) -> str:
-        """Return the signature and what is sent, without preconditions; nothing if only these are sent."""
+        """Return the signature and the body without preconditions, or an empty string if nothing else is sent."""
         if isinstance(self.body, list):
             sent: Any = [
                 one for one in self.body if one.get("path") not in ("/metadata/uid", "/metadata/resourceVersion")
@@ -172,7 +172,7 @@ class Write:
 
     @property
     def shape(self) -> tuple[str, ...]:
-        """Return the fields that it sets: one shell may send several kinds of writes under one signature."""
+        """Return the fields that the write sets. A shell may send several kinds of writes with one signature."""
         body = self.body if isinstance(self.body, dict) else {}
         parts = {part: body.get(part) for part in ("metadata", "spec", "status")}
         return tuple(f"{part}.{name}" for part, fields in parts.items() for name in sorted(fields or ()))
@@ -187,7 +187,7 @@ class Pass:
 
     @property
     def requeued(self) -> bool:
-        """Return whether it will run again soon: it was requeued or failed."""
+        """Return whether it will run again soon, because it was requeued or failed."""
         if self.error is not None:
             return True
         result = self.result
@@ -196,15 +196,15 @@ class Pass:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault of the request, or the call to the runtime, with this signature and number.
+    """A fault of the request or runtime call with this signature and number.
 
-    refused: a 500 without effect. down: the same, also for later such requests, for a while. lost: takes effect, but
-    the response is lost. replaced: its object was deleted and created again under its name. changed: its object has a
-    new version and generation, another annotation, and another owner if it had one. gone: its object was deleted.
-    outrun: changed at first, then replaced when it is read again. taken: for a while, another object has the name.
-    going: for a while, an object of the name is being deleted. wiped: another writer has removed its status. contested:
-    for a while, its object changes before each such request. ignored: the runtime reports success but does nothing.
-    stuck: as down, but only for this object. crashed: takes effect, and the process ends at once.
+    refused: fails with a 500, without effect. down: such requests are refused for a while. lost: takes effect, but the
+    response is lost. replaced: its object was deleted and recreated under the same name. changed: its object has a new
+    version and generation, another annotation, and another owner if it had one. gone: its object was deleted. outrun:
+    its object is changed, then replaced when it is read again. taken: for a while, another object has the name. going:
+    for a while, an object of that name is being deleted. wiped: another writer has removed its status. contested: for
+    a while, its object changes before each such request. ignored: the runtime reports success but does nothing. stuck:
+    like down, but only for this object. crashed: takes effect, and the process ends at once.
     """
 
     kind: str
@@ -235,21 +235,21 @@ def preconditions(request: Request) -> str:
 
 
 class Server:
-    """One API server for all worlds. Its storage is saved and restored, which is cheaper than recreating objects."""
+    """One API server for all worlds. Saving and restoring its storage is cheaper than recreating objects."""
 
     def __init__(self) -> None:
         self.clock = VirtualClock()
         self.api = ApiServer(clock=self.clock, rng=Random(1))
         self.client = Client(self.api.transport(), self.clock)
         self.world: World | None = None
-        #: What containers were started with, by their ids.
+        #: By container id: the color label of its Pod when it started.
         self.environments: dict[str, str] = {}
         #: Revisions of Pods for which nodes have nothing to do.
         self.idle_pods: set[int] = set()
         self.api.on_write(self._written)
 
     async def fill(self) -> None:
-        """Create what every case needs."""
+        """Create the objects that every case needs."""
         for kind in kinds():
             await self.client.create(CUSTOMRESOURCEDEFINITIONS, manifest(kind))
         for name in ("kruise-system", "kruise-daemon-config"):
@@ -273,7 +273,7 @@ class Server:
         return Saved(objects, dependents, dict(self.api.collector._places), self.clock.now())
 
     async def add_twins(self) -> None:
-        """Copy all objects of the namespace to another one, with their references to each other."""
+        """Copy all objects of the namespace, with their references to each other, to another namespace."""
         await self.client.create(NAMESPACES, {"metadata": {"name": TWIN_NAMESPACE}})
         storage = self.api.core.storage
         copied = [
@@ -291,8 +291,8 @@ class Server:
             storage.create(collection, f"{TWIN_NAMESPACE}/{obj['metadata']['name']}", orjson.loads(text))
 
     def add_siblings(self, way: str, resources: Iterable[Resource | Target], saved: Saved) -> int:
-        """Add an unusable copy of one object of each resource, present or saved, in front of the others. Return how
-        many were added."""
+        """Add an unusable copy of one object of each resource, present or saved, before the others. Return the number
+        of copies."""
         count = 0
         for resource in resources:
             collection = self.collection(resource.group, resource.version, resource.plural)
@@ -310,7 +310,7 @@ class Server:
         return count
 
     def other_owner(self) -> Json:
-        """Return a reference to an owner that no shell knows."""
+        """Return an owner reference that no shell knows."""
         name = NODE_NAMES[0]
         node = self.collection("", "v1", "nodes").objects[name].obj
         return {"apiVersion": "v1", "kind": "Node", "name": name, "uid": node["metadata"]["uid"]}
@@ -356,7 +356,7 @@ class Saved:
 
 @dataclass(slots=True)
 class Running:
-    """The shell under test once started: its controllers, background tasks and caches."""
+    """A started shell: its controllers, background tasks and caches."""
 
     controllers: list[Controller]
     mains: list[Callable[[], Awaitable[Any]]]
@@ -366,7 +366,7 @@ class Running:
 
 
 class World:
-    """One process with a shell. ``start`` creates it from a client; ``beside`` plays everything else in the cluster."""
+    """One process with a shell. ``start`` creates it from a client; ``beside`` simulates the rest of the cluster."""
 
     def __init__(
         self,
@@ -394,15 +394,15 @@ class World:
         self.problems: list[str] = []
         self.fault: Fault | None = None
         self.met: Write | None = None
-        #: Whether the process has ended, so that no request leaves it.
+        #: Whether the process has ended and can no longer send requests.
         self.crashed = False
-        #: Whether lists have three pages, of which the second has all objects, and how many were not read to their end.
+        #: Whether lists have three pages, the second with all objects, and how many lists were not read to the end.
         self.paged = False
         self.unread = 0
         self.held: str = ""
         #: Caches that relist once they are no longer held, so that they miss the events in between.
         self.relisted: set[str] = set()
-        #: The cache that shows each event only after this many seconds.
+        #: The cache that shows each event only after a number of seconds.
         self.lagging: str = ""
         self.lag: float = 0.0
         #: Whether everything is reconciled again after each write, while a cache lags, or after each event.
@@ -428,13 +428,13 @@ class World:
         self._changed: dict[str, Target] = {}
         self._shared: set[str] = set()
         self._writes_nudged = 0
-        #: Caches that showed something new.
+        #: Caches that have changed.
         self.shown: set[str] = set()
         #: The uids and keys of objects that were deleted.
         self._gone: set[str] = set()
         #: Kind, namespace, name and uid of objects that exist or existed.
         self._regarded: set[tuple[str, str, str, str]] = set()
-        #: Objects with memory: the controllers, their reconcile functions and background tasks.
+        #: Objects with state: the controllers, their reconcile functions and background tasks.
         self._remembering: list[Any] = []
         self._numbers: Counter[str] = Counter()
         self._waiting: dict[str, list[Event]] = {}
@@ -503,7 +503,7 @@ class World:
             return one.result
 
         controller._reconcile = reconcile
-        # Also called for an error in a mapper, which the controller only logs.
+        # This is also called for errors in mappers, which the controller only logs.
         controller._metrics.panicked = lambda name: self.problems.append(f"{name} panicked")
 
     def _listen(self, recorder: EventRecorder) -> None:
@@ -576,10 +576,10 @@ class World:
         return str(entry.obj["metadata"]["resourceVersion"]) if entry is not None else ""
 
     def _check(self, write: Write, before: str) -> None:
-        """Check that a write changes something, and that it does not continue with an object that was replaced, or for
-        one that is being deleted."""
+        """Check that a write changes something, and that it does not work on an object that has been replaced or is
+        being deleted."""
         target, met = write.target, self.met
-        # Pods of a workload that is being deleted are compared with the revision of its spec, so it is recorded.
+        # The revision of a workload that is being deleted is still recorded, because its Pods are compared with it.
         kept = target.plural == "controllerrevisions"
         if write.done and GOING in str(write.body) and not kept and not is_sibling(target.name):
             self.problems.append(f"{write.signature} {target.key} for an object that is being deleted")
@@ -627,7 +627,7 @@ class World:
         return False
 
     async def _page(self, request: Request) -> Response:
-        """Return one of three pages: the objects are in the second one."""
+        """Return one of three pages; the second one has all objects."""
         page = request.query.get("continue", "first")
         self.unread += {"first": 1, "second": 0, "third": -1}[page]
         if page == "second":
@@ -700,7 +700,7 @@ class World:
         return collection, collection.objects.get(target.key)
 
     def undone(self) -> Iterator[tuple[str, str]]:
-        """Yield the resource and the metadata that another writer set and that is gone."""
+        """Yield the resource and the kind of each metadata that another writer set and that is now missing."""
         for uid, target in self._changed.items():
             _, entry = self.entry(target)
             if entry is None or entry.obj["metadata"]["uid"] != uid:
@@ -722,7 +722,7 @@ class World:
             metadata["generation"] = metadata.get("generation", 1) + 1
             metadata["annotations"] = {**metadata.get("annotations", {}), "shells.test/changed": "true"}
             references = metadata.get("ownerReferences")
-            if references and target.plural != "persistentvolumeclaims":  # with another owner, one is not collected
+            if references and target.plural != "persistentvolumeclaims":  # another owner would keep a claim
                 metadata["ownerReferences"] = [self.server.other_owner(), *references]
                 self._shared.add(metadata["uid"])
             self._changed[metadata["uid"]] = target
@@ -743,14 +743,14 @@ class World:
             self._replaced.add(f"{target.plural} {target.key}")
 
     def interfere_with_all(self, kind: str, resource: Resource) -> None:
-        """Replace or delete all objects of a resource but twins."""
+        """Replace or delete all objects of a resource except twins."""
         for key in list(self.server.collection(resource.group, resource.version, resource.plural).keys):
             namespace, _, name = key.rpartition("/")
             if namespace != TWIN_NAMESPACE:
                 self.interfere(kind, Target(resource.group, resource.version, namespace, resource.plural, name, ""))
 
     def _take_name(self, write: Write, *, going: bool) -> None:
-        """Create another object under the requested name. With ``going`` it is being deleted."""
+        """Create another object with the requested name; with ``going``, one that is being deleted."""
         assert isinstance(write.body, dict)
         given, target = write.body["metadata"], write.target
         metadata = {
@@ -803,7 +803,7 @@ class World:
         return watched.decode(orjson.dumps(obj))
 
     def deliver(self) -> bool:
-        """Update the caches with what was written. Return whether a cache changed."""
+        """Update the caches with all writes. Return whether a cache changed."""
         for resource, before, after in self.log:
             self._note_random((after or before or {})["metadata"])
             if after is None and before is not None:
@@ -839,7 +839,7 @@ class World:
             self._random.add(part)
 
     def sent(self) -> list[str]:
-        """Return the different writes and events, without what differs between two runs of the same history."""
+        """Return the different writes and events, without what differs between equal histories."""
         found = {*self.said, *(one.content for one in self.writes if one.done)} - {""}
         random = re.compile(rf"\b({'|'.join(self._random) or '(?!)'})\b")
         return sorted({random.sub("*", one) for one in found})
@@ -926,7 +926,7 @@ class World:
         return frozenset(gone)
 
     def remembered(self, gone: frozenset[str]) -> list[str]:
-        """Return where the shell still holds the uid or the key of an object that is gone."""
+        """Return the places where the shell still holds the uid or key of a deleted object."""
         found: dict[str, None] = {}
         seen: set[int] = set()
 
@@ -957,7 +957,7 @@ class World:
         return list(found)
 
     def picture(self, ignored: re.Pattern[str]) -> Counter[str]:
-        """Return all objects but twins, without ignored parts and what differs between two runs of the same history."""
+        """Return all objects except twins, without ignored parts and what differs between equal histories."""
         found: Counter[str] = Counter()
         for name, collection in self.server.api.core.storage.collections.items():
             if name.startswith(("events", "leases", "customresourcedefinitions", "namespaces")):
@@ -999,7 +999,7 @@ def _unusable(obj: Json, way: str, other_owner: Json) -> Json | None:
 
 
 def _newest(queue: Sequence[Event]) -> list[Event]:
-    """Return what a relist shows after these events: the last state of each remaining or deleted object."""
+    """Return the events that a relist shows instead of these: the last state of each remaining or deleted object."""
     states: dict[tuple[str, str], Event] = {}
     for at, before, after in queue:
         metadata = (after or before or {})["metadata"]
@@ -1025,7 +1025,7 @@ def comparable(obj: Json) -> str:
         text = text.replace(metadata["name"], f"{base}*").replace(metadata["name"].removeprefix(base), "*")
     if instance := (metadata.get("labels") or {}).get("apps.kruise.io/cloneset-instance-id"):
         text = text.replace(instance, "*")
-    # The API server adds it to other writers' changes.
+    # The API server adds this to the changes of other writers.
     text = text.replace('"lastState":{},', "")
     return unvarying(text)
 
@@ -1063,7 +1063,7 @@ def kubelet(world: World) -> None:
 
 
 def _advance(world: World, pod: Json) -> bool:
-    """Do the node's next step for a Pod. Return whether there was one, which the object alone decides."""
+    """Do the node's next step for a Pod. Return whether there was one; this depends on the object alone."""
     metadata, spec, status = pod["metadata"], pod["spec"], pod.get("status") or {}
     if "shells.test/by-hand" in (metadata.get("annotations") or {}):
         return False
@@ -1076,7 +1076,7 @@ def _advance(world: World, pod: Json) -> bool:
         return False
     new = {**pod, "spec": {**spec, "nodeName": spec.get("nodeName") or _node_of(spec)}}
     labels = metadata.get("labels") or {}
-    if labels.get(LIFECYCLE_STATE) == "PreparingNormal":  # as the controller of readiness does
+    if labels.get(LIFECYCLE_STATE) == "PreparingNormal":  # as the readiness controller does
         new["metadata"] = {**metadata, "labels": {**labels, LIFECYCLE_STATE: "Normal"}}
     new["status"] = started(new, rfc3339(world.clock.now()))
     if new == pod:
@@ -1095,7 +1095,7 @@ def _node_of(spec: Json) -> str:
 
 
 def started(pod: Json, now: str) -> Json:
-    """Return the status of a Pod whose containers run."""
+    """Return the status of a Pod with running containers."""
     metadata, spec, status = pod["metadata"], pod["spec"], pod.get("status") or {}
     conditions = {one["type"]: one for one in status.get("conditions") or ()}
     containers = [

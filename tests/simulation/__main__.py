@@ -1,7 +1,7 @@
-"""``python -m tests.simulation --seeds 1-2000``: run seeds, and show the first that violates an invariant.
+"""``python -m tests.simulation --seeds 1-2000``: run seeds and report the first that violates an invariant.
 
-A file records the seeds that passed with the current code, so that a stopped run resumes. The exit code is 1 if a seed
-failed.
+A file records the seeds that passed with the current code, so that a stopped run can resume. The exit code is 1 if
+a seed failed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ HOUR = (3600.0, 100)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    if os.environ.get("PYTHONHASHSEED") != "0":  # the order of sets is part of a history
+    if os.environ.get("PYTHONHASHSEED") != "0":  # a history depends on the iteration order of sets
         os.execve(
             sys.executable,
             [sys.executable, "-m", "tests.simulation", *(arguments if arguments is not None else sys.argv[1:])],
@@ -98,7 +98,7 @@ def _outcomes(runs: Sequence[Run], jobs: int, *, twice: bool) -> Iterator[Outcom
 
 
 def checked(run: Run, *, twice: bool = False) -> Outcome:
-    """Run it; an exception counts as a violation. ``twice``: a second run must have the same history."""
+    """Simulate a run; an exception counts as a violation. ``twice``: run it again and require the same history."""
     try:
         outcome = simulate(run)
     except (Stalled, AssertionError) as error:

@@ -61,7 +61,7 @@ _REQUEST: ContextVar[tuple[RecreateRequest, str] | None] = ContextVar("request",
 
 
 class JudgeOfAgents(Judge):
-    """Also judges the calls of agents to runtimes."""
+    """Also judges the calls that agents make to runtimes."""
 
     def stops(self, request: RecreateRequest | None, name: str, pod_uid: str, container_id: str) -> Iterable[str]:
         raise NotImplementedError
@@ -140,7 +140,7 @@ class _Runtime(PodRuntime):
 
 
 class _Process:
-    """The agent of one node, restarted some time after it died."""
+    """The agent of one node, restarted some time after it dies."""
 
     def __init__(self, agents: NodeAgents, node: str, runtime: _Runtime) -> None:
         self.node = node

@@ -21,7 +21,7 @@ Json = dict[str, Any]
 
 
 class Checks:
-    """Records violations in the history, and passes writes on to hooks, volumes and the detection of rest."""
+    """Records violations in the history, and forwards writes to hooks, volumes and the detection of rest."""
 
     def __init__(
         self, api: ApiServer, history: History, rest: Rest, users: Users, judge: Judge, hooks: Hooks, volumes: Volumes
@@ -41,7 +41,7 @@ class Checks:
 
     @property
     def calm(self) -> bool:
-        """Whether no fault is active, so a write that changes nothing is a violation."""
+        """Return whether no fault is active. Only then is a write that changes nothing a violation."""
         return self._judge.calm
 
     @calm.setter

@@ -1,4 +1,4 @@
-"""A virtual clock whose wall time may be set."""
+"""A virtual clock whose wall time can be set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults: a transport that misbehaves like a bad network and an overloaded API server, decided by a seed."""
+"""Faults drawn from a seed: a transport that misbehaves like a bad network and an overloaded API server."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Weather:
     conflict: float = 0.0
     overload: float = 0.0
     error: float = 0.0
-    #: No answer: the request or the answer was lost.
+    #: No answer arrives: the request or the answer is lost.
     lost_request: float = 0.0
     lost_answer: float = 0.0
     #: The request or the answer takes seconds.
@@ -41,7 +41,7 @@ class Weather:
     watch_repeats: float = 0.0
     #: Watches, on opening: the resourceVersion is too old (410).
     watch_expired: float = 0.0
-    #: Per request: the process dies right before it is sent, or right after it took effect.
+    #: Per request: the process dies right before it is sent, or right after it takes effect.
     killed: float = 0.0
     #: The plural of the only affected resource; empty: all.
     only: str = ""
@@ -70,7 +70,7 @@ FAULTS = tuple(field.name for field in fields(Weather) if field.name != "only")
 
 
 def weather(rng: Random) -> Weather:
-    """Draw the rates of faults: most are rare, some frequent."""
+    """Draw the rates of faults: most are low, some high."""
 
     def rate(usual: float) -> float:
         draw = rng.random()
@@ -122,9 +122,9 @@ class CountingTransport:
 
 
 class FaultyTransport:
-    """A client's faulty connection. ``kill`` ends the client's process; None: it cannot be killed.
+    """A client's faulty connection. ``kill`` ends the client's process; None means that it cannot be killed.
 
-    Faults are drawn from a stream per sender, verb and resource.
+    The faults of each sender, verb and resource are drawn from a random stream of their own.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class FaultyTransport:
         self._streams = streams
         self._weather = now
         self._kill = kill
-        #: Until when watches of a resource are frozen.
+        #: Time until which watches of a resource are frozen.
         self._frozen = frozen
         #: Runs requests that are in flight when their sender ends.
         self._left_behind = left_behind
@@ -182,7 +182,7 @@ class FaultyTransport:
         await self._alive(rng, weather, f"after {request.method} {request.path}", info)
         if late:
             await self._clock.sleep(late)
-        if rng.random() < 0.3:  # most answers are immediate; a timer for each would cost a tenth of the time
+        if rng.random() < 0.3:  # a timer for every answer would cost a tenth of the time
             await self._clock.sleep(rng.expovariate(200.0))
         if request.method in _WRITES and rng.random() < weather.lost_answer:
             await self._clock.sleep(rng.choice((0.0, 0.0, 10.0, TIMEOUT_SECONDS)))
@@ -217,7 +217,7 @@ class FaultyTransport:
             await self._clock.sleep(rng.expovariate(300.0))
             if self._frozen(resource) > self._clock.monotonic():
                 while (seconds := self._frozen(resource) - self._clock.monotonic()) > 0:
-                    await self._clock.sleep(max(seconds, 0.001))  # a smaller step may round to nothing
+                    await self._clock.sleep(max(seconds, 0.001))  # a smaller step may be rounded to zero
                 if rng.random() < 0.5:  # a relist shows all missed events at once
                     yield _EXPIRED
                     return
@@ -237,7 +237,7 @@ class FaultyTransport:
                 yield chunk
 
     async def _stand_still(self, seconds: float) -> None:
-        """Stall until the faults end, for ``seconds`` at most."""
+        """Stall until the faults end, but at most ``seconds``."""
         until = self._clock.monotonic() + seconds
         while self._weather() != CALM and self._clock.monotonic() < until:
             await self._clock.sleep(2.0)

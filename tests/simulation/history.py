@@ -1,4 +1,4 @@
-"""History: the writes of a run in order; two runs of one seed must have the same."""
+"""The history of a run: its writes in order. Two runs of one seed must have the same history."""
 
 from __future__ import annotations
 

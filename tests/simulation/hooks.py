@@ -1,4 +1,4 @@
-"""The actor that answers lifecycle hooks: it releases Pods before deletion and update, and holds them again after."""
+"""The actor that answers lifecycle hooks: it releases Pods before deletion and update and then holds them again."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ANSWERS = {
 
 
 class Hooks:
-    """Answers hooks some seconds after a Pod asks, and releases Pods that another actor deletes."""
+    """Answers a hook some seconds after a Pod starts to wait, and releases Pods that another actor deletes."""
 
     def __init__(self, client: Client, rng: Random) -> None:
         self._client = client
@@ -61,7 +61,7 @@ class Hooks:
 
 
 def _change(pod: Json, state: str) -> Json | None:
-    """Return the patch that releases or holds a Pod in that state; None if nothing holds it."""
+    """Return the patch that releases or holds a Pod in this state; None if there is nothing to change."""
     hook, holds = _ANSWERS[state]
     labels, finalizers = pod["metadata"].get("labels") or {}, pod["metadata"].get("finalizers") or ()
     if hook in labels:

@@ -1,4 +1,4 @@
-"""Incidents: a short fault in an idle cluster while users act."""
+"""Incidents: short faults in an idle cluster while users act."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CUT_OFF_ACTS = frozenset({"cut off at creation", "blind creation"})
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """A fault of some seconds, and the actions of users meanwhile (``at`` counts from its start)."""
+    """A fault of a few seconds, and the actions of users during it (``at`` counts from its start)."""
 
     weather: Weather
     seconds: float
@@ -30,13 +30,13 @@ class Incident:
 
     @property
     def hangs(self) -> float:
-        """Return how long a request may hang after the incident, or a watch may wait for its next retry."""
+        """Return for how many seconds after the incident a request may hang or a watch may wait for its next retry."""
         weather = self.weather
         lost = weather.lost_request or weather.lost_answer or weather.watch_ends
         return TIMEOUT_SECONDS if lost or any(act.what in CUT_OFF_ACTS for act in self.acts) else 0.0
 
     def seconds_to_settle(self, of: Callable[[str], float]) -> float:
-        """Return the seconds within which everything must settle. ``of``: the same for each action."""
+        """Return the seconds within which everything must settle. ``of`` returns the same for one action."""
         return EXTRA_SECONDS + self.hangs + max(of(act.what) for act in self.acts)
 
 

@@ -1,4 +1,4 @@
-"""Invariants: after every write, and at rest.
+"""Invariants that hold after every write or at rest.
 
 Each function takes objects as the API server stores them and yields a sentence per violation.
 """
@@ -17,7 +17,7 @@ Json = Mapping[str, Any]
 
 
 def started_in_order(before: Json | None, after: Json) -> Iterator[str]:
-    """A container starts only when all of a higher priority are ready. [PM-146]"""
+    """A container starts only when all containers of higher priority are ready. [PM-146]"""
     priorities = {container["name"]: priority(container) for container in after["spec"]["containers"]}
     if len(set(priorities.values())) < 2:
         return
@@ -52,11 +52,11 @@ def statuses(pod: Json) -> dict[str, Json]:
 
 
 class Lag:
-    """Reports a violation that lasts longer than some seconds while no fault is active."""
+    """Reports violations that last too long while no fault is active."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        #: Violation → since when.
+        #: Violation → when it began.
         self._since: dict[str, float] = {}
 
     def longer(self, at: float, violations: Iterable[str]) -> Iterator[str]:
@@ -68,7 +68,7 @@ class Lag:
                 yield f"for {at - since:.0f} s with nothing going wrong: {sentence}"
 
     def excuse(self) -> None:
-        """Restart the clock: a fault is active or has just ended."""
+        """Restart the timers, because a fault is active or has just ended."""
         self._since.clear()
 
 
@@ -110,7 +110,7 @@ def quiet(writes: Counter[str], seconds: float) -> Iterator[str]:
 
 
 def status_is(what: str, status: Json, true: Mapping[str, object]) -> Iterator[str]:
-    """At rest, the status has these values."""
+    """At rest, the status has the values in ``true``."""
     for field, value in true.items():
         if (status.get(field) or 0) != value:
             yield f"{what} at rest: status.{field} is {status.get(field)}, want {value}"

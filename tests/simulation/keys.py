@@ -26,7 +26,7 @@ def make_all() -> None:
 
 @contextmanager
 def keys_by_seed(seed: int) -> Iterator[None]:
-    """Take RSA keys from the pool inside the context."""
+    """Inside the context, take RSA keys from the pool."""
     rng = Random(seed)
     with patch("app.certs.issue.rsa.generate_private_key", lambda **_options: _key(rng.randrange(POOL))):
         yield

@@ -14,7 +14,7 @@ KIND = "example.com/hooks"
 
 
 def lifecycle(kind: str, *, mark_not_ready: bool) -> Json:
-    """Return the lifecycle of a workload with hooks of that kind."""
+    """Return the lifecycle of a workload with this kind of hooks."""
 
     def hook(name: str) -> Json:
         found: Json = {"labelsHandler": {name: "true"}} if kind == LABELS else {"finalizersHandler": [name]}

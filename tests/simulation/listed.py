@@ -1,6 +1,6 @@
 """Limits the managers of a run to the features of its subject.
 
-The watches and writes of other kinds would change the history of a seed, and so would every kind that is added.
+Watches and writes of other kinds, and every kind added later, would change the history of a seed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from app.manager import features
 
 @contextmanager
 def listed(folders: Sequence[str]) -> Iterator[None]:
-    """List only these features inside the context."""
+    """Inside the context, list only these features."""
     before = [*features.FOLDERS]
     features.FOLDERS[:] = [*folders]
     features.features.cache_clear()

@@ -1,8 +1,8 @@
 """Mutants: planted faults that a simulated run must find: ``python -m tests.simulation.mutants``.
 
-Each fault of ``mutants.yaml`` is planted in a copy of the code, and seeds run on the copy until one breaks: first the
+Each fault of ``mutants.yaml`` is planted in a copy of the code, and seeds run on the copy until one fails: first the
 ``seed`` of its entry, then 1, 2, 3 and so on. ``about`` and ``focus`` select what the runs are about.
-The exit code is 1 if a mutant survives, if a fault matches no place, or if the simulation itself fails.
+The exit code is 1 if a mutant survives, if a fault matches no code, or if the simulation itself fails.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.selection import area, selected
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 FAULTS = Path(__file__).resolve().parent / "mutants.yaml"
-#: Seconds of processor time for one seed: one that takes longer hangs.
+#: A seed that takes more seconds of processor time counts as hanging.
 LIMIT_SECONDS = 60.0
 
 
@@ -41,7 +41,7 @@ class Found:
     tried: int
     seconds: float
     why: str
-    #: Number of tried seeds that found it.
+    #: Number of tried seeds that found the fault.
     finders: int
 
     def __str__(self) -> str:
@@ -51,7 +51,7 @@ class Found:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    if os.environ.get("PYTHONHASHSEED") != "0":  # the order of sets is part of a history
+    if os.environ.get("PYTHONHASHSEED") != "0":  # a history depends on the iteration order of sets
         command = [
             sys.executable,
             "-m",
@@ -99,11 +99,11 @@ def _prepare() -> None:
 
 
 class HangsError(KeyboardInterrupt):
-    """A seed does not end. Not an Exception, so that neither the code under test nor its loop handles it."""
+    """A seed does not end. This is not an Exception, so that neither the code under test nor its loop handles it."""
 
 
 def judged(name: str, seeds: int, afresh: bool, count: bool) -> tuple[str, int | None, int, float, str, int]:
-    """Run seeds with the fault planted; return the fields of Found. Runs in a process of its own."""
+    """Run seeds with the fault planted; return the fields of Found. Needs a new process, whose code it replaces."""
     began = time.process_time()
     fault = next(one for one in load(FAULTS) if one.name == name)
     first = [] if afresh or "seed" not in fault.options else [fault.options["seed"]]
@@ -138,7 +138,7 @@ def _become(copy: Path, fault: Fault) -> None:
 
 
 def _broken(seed: int, about: Mapping[str, str]) -> str:
-    """Return what a seed finds, empty for nothing. Raises errors of the simulation itself."""
+    """Return the violation that a seed finds, or an empty string. Raises errors of the simulation itself."""
     world: Any = importlib.import_module("tests.simulation.world")
     runs: Any = importlib.import_module("tests.simulation.runs")
     if not str(world.__file__).startswith(os.getcwd()):
@@ -152,7 +152,7 @@ def _hangs(*_: object) -> None:
 
 
 def copied(to: Path) -> None:
-    """The code and what is compiled of it, without data, which is linked."""
+    """Copy the code and its bytecode, and link the data."""
     folders = [ROOT / "app", ROOT / "policies", ROOT / "tests/kit", ROOT / "tests/simulation"]
     data = [path for folder in folders for path in folder.rglob("data") if path.is_dir()]
     for folder in folders:

@@ -1,7 +1,7 @@
-"""What a reconcile knew when it began, and which writes it made.
+"""Records what each reconcile knew when it began, and which writes it made.
 
-A controller decides on what its caches show, which may be minutes old. Judges therefore hold a write against that
-state: changes by others since then are not the reconcile's fault, but it must know its own.
+A controller decides from its caches, which may be minutes old. Judges therefore check a write against that state: a
+reconcile need not know of later changes by others, but must know its own.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _COLLECTOR = "sandbox: garbage collector"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pass:
-    """One reconcile. ``at``: its start in virtual seconds; ``term``: the controller, created per term of leadership."""
+    """One reconcile. ``at``: its start in virtual seconds; ``term``: the controller of that term of leadership."""
 
     at: float
     uid: str
@@ -62,7 +62,7 @@ _NOW: ContextVar[Pass | None] = ContextVar("pass of a workload's controller", de
 
 
 def current() -> Pass | None:
-    """Return the reconcile that the current task belongs to; None: another actor."""
+    """Return the reconcile that the current task belongs to; None for another actor."""
     known = _NOW.get()
     if known is None:
         return None
@@ -71,7 +71,7 @@ def current() -> Pass | None:
 
 
 def works(controller: object) -> bool:
-    """Return whether this is the active controller of its type: a new leader reconciles every workload."""
+    """Return whether this was the last controller of its type to reconcile; a new leader reconciles every workload."""
     return _last.get(type(controller)) is controller
 
 
@@ -82,7 +82,7 @@ def leave() -> None:
 
 @contextmanager
 def observed() -> Iterator[None]:
-    """Track the reconciles of all controllers that write Pods, starting from none."""
+    """Track the reconciles of all controllers that write Pods."""
     _last.clear()
     reconcile, create, carry_out = WorkloadReconciler.__call__, Writer.create_pods, Roller.carry_out
 

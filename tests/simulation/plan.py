@@ -1,6 +1,6 @@
-"""Plans: the phases of a run and their length, decided by a seed. Pure.
+"""Plans: the phases of a run and their lengths, drawn from a seed. Pure.
 
-Every run has a storm, settles, and has one or two phases after it: many seeds find more than long ones.
+Every run has a storm, settles, and has one or two more phases. Many short runs find more than a few long ones.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _LATER = ((TROUBLE,), (CALM,), (INCIDENTS,), (TROUBLE, CALM), (TROUBLE, INCIDENT
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A storm of ``seconds`` with ``actions``, then ``phases`` with these numbers of acts and incidents."""
+    """A storm of ``seconds`` with ``actions``, then ``phases`` of ``calm_acts`` actions or of ``incidents``."""
 
     seconds: float
     actions: int

@@ -25,12 +25,12 @@ _NEVER_NEXT = {
 
 
 def is_alive(pod: Json) -> bool:
-    """Return whether a Pod has neither ended nor is being deleted."""
+    """Return whether a Pod has not ended and is not being deleted."""
     return not has_ended(pod) and not pod["metadata"].get("deletionTimestamp")
 
 
 def is_active(pod: Json) -> bool:
-    """Return whether a Pod is alive and does not wait for its preDelete hook."""
+    """Return whether a Pod is alive and is not waiting for its preDelete hook."""
     return is_alive(pod) and state_of(pod) != "PreparingDelete"
 
 
@@ -39,7 +39,7 @@ def has_ended(pod: Json) -> bool:
 
 
 def is_available(pod: Json, at: float, min_ready: float) -> bool:
-    """Return whether a Pod is active, in lifecycle state Normal and Ready for ``min_ready`` virtual seconds. [CS-87]"""
+    """Return whether a Pod is active, Normal and has been Ready for at least ``min_ready`` virtual seconds. [CS-87]"""
     if (
         not is_active(pod)
         or state_of(pod) != "Normal"

@@ -1,4 +1,4 @@
-"""The garbage collector and the log during a run."""
+"""Context managers that control the garbage collector and the log during a run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def no_collector() -> Iterator[None]:
-    """Disable the garbage collector, which would cost a sixth of a run."""
+    """Disable the garbage collector, which would take a sixth of the time of a run."""
     gc.disable()
     try:
         yield

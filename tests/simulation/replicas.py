@@ -1,7 +1,8 @@
-"""A replica of the manager: its real parts on a given clock, seed and connection.
+"""A replica of the manager: its real parts, with a given clock, seed and connection.
 
 The two processes of a replica (admission and reconciling) are two groups of tasks. Killing one cancels its tasks at
-their current await, and their later requests are not sent. The shared values survive, like the supervisor's memory.
+their current await, and their later requests are not sent. The shared values survive, as they do in the supervisor's
+memory.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class SimulatedAdmission(Admission):
         pass
 
     async def wait_for_check(self) -> None:
-        """Wait like the real process, without checks that find nothing: a tenth of a run."""
+        """Wait like the real process, but skip checks that find nothing, which would take a tenth of a run."""
         board, clock = cast("_HeardBoard[Certificate]", self._process.replica.certificate), self._process.clock
         began = clock.monotonic()
         while board.version == self._certificate_seen:
@@ -89,7 +90,7 @@ class ServedCertificate(_HeardBoard[Certificate]):
 
 
 class SimulatedProcess:
-    """One process of a replica, restarted some time after it died."""
+    """One process of a replica, restarted some time after it dies."""
 
     def __init__(self, name: str, replica: SimulatedReplica) -> None:
         self.name = name
@@ -105,7 +106,7 @@ class SimulatedProcess:
 
     @property
     def identity(self) -> str:
-        """Return its identity in leader election; empty while it is dead."""
+        """Return the process's identity in leader election; empty while it is dead."""
         elector = getattr(self.part, "_elector", None) if self._life is not None else None
         return elector.identity if elector is not None else ""
 
@@ -170,8 +171,8 @@ class SimulatedProcess:
 
 
 class SimulatedReplica:
-    """Both processes of one replica. ``connect`` makes the faulty connection of a process, given how to kill it;
-    ``serves`` is called after each change of the certificate."""
+    """Both processes of one replica. ``connect`` makes the faulty connection of a process, given a function that
+    kills it; ``serves`` is called after each change of the certificate."""
 
     def __init__(
         self,
@@ -194,7 +195,7 @@ class SimulatedReplica:
         self.reconciler = SimulatedProcess(RECONCILER, self)
 
     async def run(self) -> None:
-        """Run both until cancelled."""
+        """Run both processes until canceled."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self.webhook.run())
@@ -204,7 +205,7 @@ class SimulatedReplica:
 
     @property
     def leads(self) -> bool:
-        """Return whether it believes that it holds the Lease. A dead process does not."""
+        """Return whether the replica believes that it holds the Lease. A dead process does not."""
         return self.reconciler.alive and self.shared.state(RECONCILER).leading
 
     @property
@@ -213,7 +214,7 @@ class SimulatedReplica:
         return process is not None and self.shared.state(WEBHOOK).ready
 
     async def review(self, path: str, body: bytes) -> tuple[int, bytes]:
-        """Return the status and body of the answer to a review. Raises OSError if the replica is or dies meanwhile."""
+        """Return the status and body of the answer to a review. Raises OSError if the replica is dead or dies."""
         part = self.webhook.part
         if not isinstance(part, Admission):
             raise ConnectionRefusedError
@@ -223,7 +224,7 @@ class SimulatedReplica:
         return status, answer
 
     def report_end(self, process: str, error: BaseException) -> None:
-        """Log the end of a process. Only a lost Lease and a start error may end one."""
+        """Log the end of a process. Only a lost Lease or a start error may end one."""
         logger.info("%s/%s ended: %r", self.name, process, error)
         if not isinstance(error, LeadershipLost | StartError):
             logger.error("%s/%s failed", self.name, process, exc_info=error)

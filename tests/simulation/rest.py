@@ -1,4 +1,4 @@
-"""Whether a run is at rest: what is left to do according to the API server and the replicas' shared values."""
+"""Lists what keeps a run from being at rest, according to the API server and the replicas' shared values."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _UNFINISHED = ("next-ca-cert.pem", "previous-ca-cert.pem")
 
 
 class Rest:
-    """What is left to do in a cluster with these replicas."""
+    """Lists what is left to do in a cluster with these replicas."""
 
     def __init__(self, api: ApiServer, replicas: Sequence[SimulatedReplica], clock: Clock, judge: Judge) -> None:
         self._api = api
@@ -37,7 +37,7 @@ class Rest:
         self._judge = judge
         #: What is left to do for Pods; None: unknown since the last write.
         self._pods: list[str] | None = None
-        #: Of the Secret: its version, the expiry of its certificate, and what is left to do.
+        #: The Secret's version, the expiry of its certificate, and what is left to do for it.
         self._secret: tuple[str, datetime | None, list[str]] = ("", None, [])
 
     def wrote(self, kind: str) -> None:
@@ -49,7 +49,7 @@ class Rest:
         return self.at_rest() if self.in_place() else ["the webhooks are not registered"]
 
     def in_place(self) -> bool:
-        """Return whether the API server calls us, every replica answers, and one leads."""
+        """Return whether the webhooks are registered, every replica answers, and one leads."""
         complete = all(
             (self.stored(resource).get(CONFIGURATION_NAMES[kind]) or {}).get("webhooks")
             for kind, resource in CONFIGURATIONS.items()
@@ -83,7 +83,7 @@ class Rest:
         return [f"Secret {SECRET_NAME}: its certificate ends at {ends}", *unfinished] if due else unfinished
 
     def _bundles_to_do(self) -> list[str]:
-        """Return the webhooks and CRDs without the bundle that every replica wants."""
+        """Return the webhooks and CRDs that lack the CA bundle of the replicas."""
         boards = [replica.shared.certificate.read() for replica in self._replicas]
         wanted = {base64.b64encode(board.ca_bundle).decode() for board in boards if board is not None}
         carried = {

@@ -14,23 +14,23 @@ class Run:
     """The parameters of a run: the same values give the same history."""
 
     seed: int
-    #: Seconds and actions of the storm; None: decided by the seed.
+    #: Seconds and actions of the storm; None: drawn from the seed.
     seconds: float | None = None
     actions: int | None = None
     #: Indexes into the script; None: all of it.
     keep: frozenset[int] | None = None
     #: Faults to leave out.
     without: tuple[str, ...] = ()
-    #: The most Pods a workload is created with.
+    #: Maximum number of Pods with which a workload is created.
     size: int = SMALL
-    #: What it repeats instead of having a storm (a focus of its subject).
+    #: A focus of its subject, repeated instead of a storm.
     focus: str = ""
     #: Its subject (``tests/simulation/workloads``).
     about: str = DEFAULT
 
     @property
     def deadline_factor(self) -> float:
-        """The factor of all deadlines: 1 for a small run."""
+        """Return the factor of all deadlines; 1 for a small run."""
         return 1.0 if self.size == SMALL else 3.0
 
     @property
@@ -52,7 +52,7 @@ class Run:
 
     @property
     def command(self) -> str:
-        """The command that repeats the run."""
+        """Return the command that repeats the run."""
         parts = [f"python -m tests.simulation --seeds {self.seed}"]
         if self.about != DEFAULT:
             parts.append(f"--about {self.about}")
@@ -82,5 +82,5 @@ class Outcome:
     virtual_seconds: float
     last: tuple[str, ...]
     cpu_seconds: float = 0.0
-    #: The most Pods at once.
+    #: Maximum number of Pods at a time.
     most_pods: int = 0

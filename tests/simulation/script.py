@@ -11,7 +11,7 @@ NAMESPACE = "shop"
 APPS = ("web", "api")
 #: The faults of squalls.
 SQUALLS = ("conflict", "error", "lost_request", "lost_answer", "slow", "watch_ends")
-#: The most Pods a workload is created with.
+#: Maximum number of Pods with which a workload is created.
 SMALL, LARGE = 6, 40
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from tests.simulation.faults import FAULTS
 from tests.simulation.runs import Outcome, Run
 
-#: The most runs.
+#: Maximum number of runs.
 BUDGET = 60
 
 

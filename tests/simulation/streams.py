@@ -19,7 +19,7 @@ class Streams:
         self._made: dict[str, Random] = {}
 
     def __call__(self, name: str) -> Random:
-        """Return the stream of a name, which continues where it stopped."""
+        """Return the stream of a name; it continues where it stopped."""
         found = self._made.get(name)
         if found is None:
             found = self._made[name] = Random(f"{self._seed} {name}")
@@ -27,7 +27,7 @@ class Streams:
 
 
 class RandomByTask(Random):
-    """A Random for code that uses one for everything: each named task draws from its own stream."""
+    """A Random for code that shares one: each named task draws from its own stream."""
 
     def __init__(self, seed: str) -> None:
         self._streams = Streams(seed)

@@ -1,4 +1,4 @@
-"""The simulation: seeds pass, are reproducible, are shortened when they fail, and find what they should."""
+"""The simulation: seeds pass, are reproducible, are shortened when they fail, and find planted faults."""
 
 import asyncio
 import os
@@ -226,7 +226,7 @@ def test_a_lost_response_reveals_no_version() -> None:
 
 
 def test_a_repeated_request_may_be_outdated() -> None:
-    """The client repeats a request after Retry-After as it was; meanwhile another reconcile may have written."""
+    """The client resends the same request after Retry-After; another reconcile may have written meanwhile."""
     own, refused = OwnVersions(), _writes("5")
     own.answered(1.0, refused, Response(429, {"Retry-After": "1"}, b"{}"))
     own.answered(1.5, _writes("5"), Response(200, {}, orjson.dumps({"metadata": {"resourceVersion": "7"}})))

@@ -46,14 +46,14 @@ CERTIFICATE_SABOTAGE = frozenset({"delete secret", "garble secret", "empty bundl
 
 @dataclass(frozen=True, slots=True)
 class UserAction:
-    """An action of :class:`Users`. ``seconds``: the time within which it must be handled without faults."""
+    """An action of :class:`Users`. ``seconds``: how soon it must be handled while there are no faults."""
 
     do: Callable[..., Coroutine[Any, Any, None]]
     seconds: float = 60.0
 
 
 class Users:
-    """Executes the script. ``replicas`` may be killed; ``user_actions``: further actions of this run."""
+    """Executes the script. ``replicas``: those that may be killed; ``user_actions``: further actions of this run."""
 
     def __init__(
         self,
@@ -78,18 +78,18 @@ class Users:
         #: Time until which a fault is frequent, by fault, and until which a watch is frozen, by resource.
         self.squalls: dict[str, float] = {}
         self.frozen: dict[str, float] = {}
-        #: The workload whose next creation cuts the managers off, and for how many seconds.
+        #: The workload whose next created Pod cuts the managers off, and for how many seconds.
         self._cut_off_with: tuple[str, float] | None = None
         #: CAs that users put into the Secret, in PEM.
         self.given_authority = b""
         api.on_write(self._wrote)
 
     def seconds_for(self, what: str) -> float:
-        """Return the seconds within which an action must be handled without faults."""
+        """Return the seconds within which an action must be handled while there are no faults."""
         return self._user_actions[what].seconds
 
     async def do(self, action: Action) -> None:
-        """Execute an action, with retries of temporary refusals."""
+        """Execute an action, and retry temporary refusals."""
         self.history.say(f"{self.clock.monotonic():10.3f} -- {action.what} {action.arguments}")
         self.sabotaged |= action.what in CERTIFICATE_SABOTAGE
         for _ in range(200):
@@ -138,7 +138,7 @@ class Users:
         await self.admin.patch(PODS, pod_name, {"metadata": {"annotations": annotations}}, NAMESPACE)
 
     async def _evict_pod(self, name: str, number: int, seconds: float) -> None:
-        """Let a node evict a Pod: it fails, and is deleted later."""
+        """Let a node evict a Pod: the Pod fails and is deleted later."""
         chosen = self._pod_of(name, number)
         if chosen is None:
             return
@@ -209,7 +209,7 @@ class Users:
         self._cut_off_with = None
 
     async def _blind_creation(self, name: str, seconds: float, resource: str = "pods") -> None:
-        """Neither answer nor show the managers' next creations for a while."""
+        """Withhold both the answers and the watch events of the managers' next creations for a while."""
         await self._freeze_watches(resource, SUSPENSE_SECONDS + seconds + 4.0)
         await self._cut_off_at_creation(name, seconds)
 
@@ -288,6 +288,6 @@ def pod(name: str, app: str, *, ordered: bool) -> Json:
 
 @cache
 def _ending_certificates(number: int) -> CertificateSet:
-    """Return valid certificates that expire soon, so that the CA must change; several, so that changes may follow."""
+    """Return valid certificates that expire soon, so that the CA must change. Each number has its own certificates."""
     del number
     return issue(("kruise-webhook-service.kruise-system.svc",), EPOCH - LIFETIME + timedelta(days=30))

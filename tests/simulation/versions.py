@@ -1,7 +1,7 @@
 """A controller never sends a resourceVersion that its own write has replaced.
 
-Such a write conflicts, and is based on an object from before the controller's last write. The invariant does not apply
-if that write got no response, or if the cache did not catch up in time (CS-52).
+Such a write conflicts, because it is based on an object from before the controller's last write. The invariant does
+not apply if that write got no response, or if the cache did not catch up in time (CS-52).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class OwnVersions:
     """The resourceVersions of the last writes of one process's controllers."""
 
     def __init__(self) -> None:
-        #: By controller and path of the object: the resourceVersion, and when it was answered.
+        #: By controller and path of the object: the resourceVersion, and when the response arrived.
         self._written: dict[tuple[str, str], tuple[int, float]] = {}
-        #: The last request that was refused with Retry-After; the client sends the same again.
+        #: The last request that was refused with Retry-After; the client resends it unchanged.
         self._refused: dict[tuple[str, str], Request] = {}
 
     def broken_by(self, at: float, request: Request) -> str:

@@ -27,7 +27,7 @@ class Volumes:
         self._client = client
         #: Claims by name.
         self._claims: dict[str, Json] = {}
-        #: Names of Pods that use them, by claim.
+        #: Names of the Pods that use a claim, by claim.
         self._users: dict[str, set[str]] = {}
         self.tasks: set[asyncio.Task[None]] = set()
 
@@ -57,7 +57,7 @@ class Volumes:
         claim = self._claims.get(name)
         if claim is None or self._users.get(name) or not claim["metadata"].get("deletionTimestamp"):
             return
-        slow = crc32(name.encode()) % 2  # a busy controller; meanwhile the name may be needed again
+        slow = crc32(name.encode()) % 2  # a slow controller, so the name may be needed again before
         change = {"metadata": {"finalizers": None}}
         self._start(self._write(claim["metadata"], change, after=SLOW_SECONDS if slow else SECONDS))
 

@@ -1,6 +1,6 @@
-"""One run: a control plane in memory, three nodes, replicas of the manager, and a script, all on virtual time.
+"""One run: a control plane in memory, three nodes, replicas of the manager, and a script, all in virtual time.
 
-The subject (``workloads``) brings the kinds and their judges; this module knows no kind.
+The subject (``workloads``) provides the kinds and their judges; this module depends on no kind.
 """
 
 from __future__ import annotations
@@ -66,12 +66,12 @@ REST_SECONDS = 480.0
 ROTATION_SECONDS = 900.0
 #: Seconds at the end during which nothing may be written.
 QUIET_SECONDS = 130.0
-#: How long a status may be wrong without faults: caches fill, failures are retried.
+#: How long a status may be wrong without faults, while caches fill and failures are retried.
 LAG_SECONDS = 30.0
 
 
 def simulate(run: Run, *, replicas: int | None = None, to_first: bool = False) -> Outcome:
-    """Run it in virtual time, up to the first violation if ``to_first``."""
+    """Simulate a run in virtual time, up to the first violation if ``to_first``."""
     with (
         listed(SUBJECTS[run.about].folders),
         keys_by_seed(run.seed),
@@ -103,12 +103,12 @@ class World:
         self._storm = weather(Random(f"weather {run.seed}")).without(*run.without)
         #: The current faults.
         self.weather: Weather = CALM
-        #: The process that meets no faults, in all replicas.
+        #: The process that has no faults in any replica.
         self._spared = ""
         self.plan: Plan = run.plan
         self._script = run.script
         self._lag = invariants.Lag(LAG_SECONDS)
-        #: Until when a past fault may delay the managers.
+        #: Time until which a past fault may delay the managers.
         self._faults_until = 0.0
         self._busy: set[asyncio.Task[None]] = set()
 
@@ -327,7 +327,7 @@ class World:
     async def until_done(
         self, to_do: Callable[[], list[str]], seconds: float = REST_SECONDS, every: float = 5.0
     ) -> None:
-        """Wait until nothing is left to do. Raises TimeoutError with what is left."""
+        """Wait until nothing is left to do. Raises TimeoutError that says what is left."""
         seconds *= self._run.deadline_factor
         deadline = self.clock.monotonic() + seconds
         while left := to_do():
@@ -337,7 +337,7 @@ class World:
             await self.clock.sleep(every)
 
     async def sleep_until_unhindered(self) -> None:
-        """Wait until no past fault may delay the managers."""
+        """Wait until no past fault can delay the managers."""
         await self.clock.sleep(self._held_up_until - self.clock.monotonic())
 
     async def wait_for_laggards(self) -> None:
@@ -345,7 +345,7 @@ class World:
 
     @property
     def _held_up_until(self) -> float:
-        """Until when a past fault may delay the managers."""
+        """Return the time until which a past fault may delay the managers."""
         return max(self._faults_until, self.users.cut_off_until, *self.users.frozen.values())
 
     def _look_at_lag(self) -> None:
@@ -360,12 +360,12 @@ class World:
     # ---- reviews
 
     def _bookkeeping_failed(self, replica: SimulatedReplica) -> int:
-        """Return how many of its admission's requests about the workload's related object failed."""
+        """Return how many requests that the replica's admission sent for the workload's related object failed."""
         transport = replica.webhook.transport
         return transport.failed[self._subject.books] if self._subject.books and transport is not None else 0
 
     async def _review(self, path: str, body: bytes) -> tuple[int, bytes]:
-        """Let one of the ready replicas answer a review, like the Service."""
+        """Let one of the ready replicas answer a review, as the Service does."""
         ready = [replica for replica in self.replicas if replica.answers]
         if not ready:
             raise ConnectionRefusedError

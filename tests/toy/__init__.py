@@ -1,1 +1,1 @@
-"""A toy kind, added as docs/adding-a-kind.md says: Widgets own as many Pods as they have replicas."""
+"""A toy kind, added as docs/adding-a-kind.md describes: a Widget owns as many Pods as it has replicas."""

@@ -1,4 +1,4 @@
-"""The toy kind is known everywhere, by its folder and one line in the list of features."""
+"""A folder and one line in the list of features make the toy kind known everywhere."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.toy.widget.kind import WIDGET
 
 ROOT = Path(__file__).parents[2]
 FOLDER = "tests.toy.widget"
-#: The one line.
+#: The line that lists the toy kind.
 LINE = f"from app.manager import features as features; features.FOLDERS.append({FOLDER!r}); "
 WIDGETS = WIDGET.resource()
 
@@ -39,7 +39,7 @@ def listed() -> Iterator[None]:
 
 
 def ran(program: str) -> Any:
-    """What a Python program prints as JSON, with the line in its list."""
+    """Return the JSON that a Python program prints with the toy kind in the list of features."""
     found = subprocess.run(
         [sys.executable, "-c", LINE + program], cwd=ROOT, capture_output=True, text=True, check=False
     )
@@ -49,7 +49,7 @@ def ran(program: str) -> Any:
 
 @pytest.fixture(scope="module")
 def files() -> dict[str, str]:
-    """The generated files."""
+    """Return the contents of the generated files."""
     made: dict[str, str] = ran("import json; from app.generate.__main__ import files; print(json.dumps(files()))")
     return made
 
@@ -96,25 +96,25 @@ def test_the_dashboard_has_its_section() -> None:
 
 
 class Toys:
-    """A sandbox with Widgets, in whose loop everything is asked."""
+    """A sandbox with Widgets; must be used in its event loop."""
 
     def __init__(self, running: Sandbox, metrics: int) -> None:
         self.client = running.client
         self._metrics = metrics
 
     async def pods(self) -> list[str]:
-        """The Pods of Widgets, with the names of their owners."""
+        """Return the names of the Pods that have owners."""
         found = (await self.client.list(PODS, "default")).items
         return sorted(pod["metadata"]["name"] for pod in found if pod["metadata"].get("ownerReferences"))
 
     async def metric(self, name: str) -> float:
-        """A sample of /metrics."""
+        """Return the value of a metric, from /metrics."""
         url = f"http://127.0.0.1:{self._metrics}/metrics"
         text = await asyncio.to_thread(lambda: urllib.request.urlopen(url, timeout=5).read().decode())
         return sum(float(line.rpartition(" ")[2]) for line in text.splitlines() if line.startswith(name))
 
     async def until(self, wanted: Any, look: Callable[[], Coroutine[Any, Any, Any]]) -> None:
-        """Wait for an answer."""
+        """Wait until ``look`` returns the wanted value."""
         last: Any = None
         try:
             async with asyncio.timeout(120):
@@ -168,7 +168,7 @@ async def test_on_the_sandbox_it_is_served_validated_reconciled_and_counted(
 
 
 def widget(name: str, **spec: Any) -> dict[str, Any]:
-    """A manifest."""
+    """Return the manifest of a Widget."""
     return {"apiVersion": WIDGETS.api_version, "kind": WIDGETS.kind, "metadata": {"name": name}, "spec": spec}
 
 

@@ -1,4 +1,4 @@
-"""Containers and volumes are defaulted as by the API server."""
+"""Containers and volumes get the defaults of the API server."""
 
 from __future__ import annotations
 

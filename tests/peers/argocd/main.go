@@ -1,7 +1,7 @@
 // Evaluates the health of objects as Argo CD does: JSON values {"object": ..., "script": ...} in, {"status", "message"} out.
 //
-// Without a script, the one that Argo CD has for the kind runs, with Lua's standard libraries; a script of the user's
-// runs without them. A kind without either has no health, which is {}.
+// Without a script, Argo CD's own script for the kind runs, with Lua's standard libraries; user scripts run without them.
+// A kind without a script has no health: {}.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Works on objects with OpenKruise's typed client as a controller does, and decodes answers strictly.
+// Works on objects with OpenKruise's typed client, as a controller does, and decodes answers strictly.
 //
 // JSON values {"object": ..., "field": ..., "strict": ...} in; {"error": ..., "warnings": ...} out. Each object is
 // created, watched, updated, written back as it was read, and deleted. The field names the part of the status to wait
@@ -50,7 +50,7 @@ func (found *warnings) HandleWarningHeader(_ int, _ string, text string) {
 	}
 }
 
-// typed is what the generated clients of all kinds have in common.
+// typed is the common interface of the generated clients.
 type typed[P, L runtime.Object] interface {
 	Create(context.Context, P, metav1.CreateOptions) (P, error)
 	Update(context.Context, P, metav1.UpdateOptions) (P, error)

@@ -1,4 +1,4 @@
-"""Match conditions: what the library evaluates, and the optional selections that are rewritten for it."""
+"""Match conditions: evaluation by the library, and the optional selections that are rewritten for it."""
 
 from typing import Any
 

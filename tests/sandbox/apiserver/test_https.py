@@ -1,4 +1,4 @@
-"""The server over HTTPS: the same answers, long watches, users from tokens, protobuf from typed clients."""
+"""The server over HTTPS: the same answers as in process, long watches, users from tokens, typed clients' protobuf."""
 
 import asyncio
 import struct

@@ -26,7 +26,7 @@ async def test_in_process_managed_fields_are_shown_on_request(client: Client, ap
     plain = Client(api.transport(), SystemClock())
     found = await plain.get(CONFIGMAPS, "c", "default")
     assert "managedFields" not in found["metadata"]
-    # A client that writes back an object without them removes nothing.
+    # A client that writes back an object without managed fields removes none.
     await plain.replace(CONFIGMAPS, "c", found, "default")
     assert "managedFields" in (await client.get(CONFIGMAPS, "c", "default"))["metadata"]
 
@@ -70,7 +70,7 @@ async def test_scaling_is_recorded_for_replicas(client: Client, api: ApiServer) 
     assert "f:replicas" not in found["maker"]["f:spec"]
 
 
-# ---- what else is like on a real server
+# ---- other behavior of a real server
 
 
 def test_a_rule_refers_to_existing_fields() -> None:

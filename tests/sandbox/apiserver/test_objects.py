@@ -1,4 +1,4 @@
-"""What the in-process transport adds to conformance: seeds, pages of an old version, notifications of writes."""
+"""Features of the in-process transport only: seeds, pages of an old version, notifications of writes."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Watches on virtual time; tests/conformance compares their events with a real server."""
+"""Watches in virtual time; tests/conformance compares their events with a real server."""
 
 import asyncio
 from collections.abc import Mapping

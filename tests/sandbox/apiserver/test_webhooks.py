@@ -1,4 +1,4 @@
-"""Connections to webhooks: closed with the server, and answers read to their end."""
+"""Connections to webhooks are closed with the server, and answers are read to the end."""
 
 import asyncio
 import gc
@@ -16,7 +16,7 @@ async def test_webhook_connections_close_with_the_server() -> None:
     api = ApiServer(clock=SystemClock(), rng=Random(1))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        gc.collect()  # from other tests
+        gc.collect()  # removes connections of other tests
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         with pytest.raises(CallFailed, match="connection refused"):

@@ -1,5 +1,5 @@
-"""Subjects of runs. A new one is a :class:`~tests.simulation.workloads.subject.Subject` in its own module and a line
-in :data:`SUBJECTS`; nothing else in the simulation knows it.
+"""Subjects of runs. To add one, declare a :class:`~tests.simulation.workloads.subject.Subject` in its own module and
+list it in :data:`SUBJECTS`; nothing else in the simulation depends on it.
 """
 
 from __future__ import annotations

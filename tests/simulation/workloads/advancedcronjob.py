@@ -33,7 +33,7 @@ ZONES = ("", "UTC", "Asia/Shanghai", "America/New_York")
 
 
 class AdvancedCronJobJudge(JudgeByKind):
-    """No run twice, off schedule or skipped, and no overlap unless the policy allows it."""
+    """Every scheduled time runs once, nothing runs off schedule, and runs overlap only if the policy allows it."""
 
     def __init__(self) -> None:
         self.judged = {KIND: self._cron, CHILD: self._child}
@@ -131,7 +131,7 @@ def spec_by_seed(rng: Random) -> Json:
 def cron_job(
     name: str, namespace: str, *, schedule: str, zone: str, policy: str, seconds: int, kept: int, ttl: int | None
 ) -> Json:
-    """Return the object a user applies. Its jobs run on one node."""
+    """Return the object that a user applies. Its jobs run on one node."""
     command = ["sh", "-c", f"sleep {seconds}"]
     job = {
         "completionPolicy": {"type": "Always", **({"ttlSecondsAfterFinished": ttl} if ttl is not None else {})},

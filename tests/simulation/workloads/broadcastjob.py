@@ -25,7 +25,7 @@ _ALL = 2**31 - 1
 
 
 class BroadcastJobJudge(JudgeByKind):
-    """Each node runs one Pod, at most parallelism at a time; a job ends when it must, and not before."""
+    """Each node runs one Pod, at most ``parallelism`` Pods run at a time, and a job ends when it must, not before."""
 
     def __init__(self) -> None:
         self.judged = {KIND: self._job, "Pod": self._pod}
@@ -157,7 +157,7 @@ def broadcast_job(
     ttl: int | None,
     failure: str,
 ) -> Json:
-    """Return the object a user applies."""
+    """Return the object that a user applies."""
     spec = {
         **({"parallelism": parallelism} if parallelism is not None else {}),
         "completionPolicy": {

@@ -52,8 +52,8 @@ class Spec:
 
 
 class DaemonSetJudge(Judge):
-    """At most one Pod per node unless surging; at most maxUnavailable nodes without an available Pod; no more updated
-    Pods than the partition allows."""
+    """Each node has at most one Pod unless surging; at most maxUnavailable nodes lack an available Pod; no more Pods
+    are updated than the partition allows."""
 
     def __init__(self) -> None:
         self._remembered = Remembered("DaemonSet", Spec.of, lambda spec: spec.min_ready)
@@ -170,7 +170,7 @@ def spec_by_seed(rng: Random) -> Json:
 def daemon_set(
     name: str, namespace: str, *, way: str, max_unavailable: int, max_surge: int, image: str, min_ready: int, hook: str
 ) -> Json:
-    """Return the object a user applies."""
+    """Return the object that a user applies."""
     held = held_metadata(hook)
     rolling = {"rollingUpdateType": way, "maxUnavailable": max_unavailable, "maxSurge": max_surge, "partition": 0}
     spec = {

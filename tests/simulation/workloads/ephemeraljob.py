@@ -25,7 +25,7 @@ _PODS = 6
 
 
 class EphemeralJobJudge(JudgeByKind):
-    """At most parallelism Pods at once and replicas Pods in total; every job that can end does."""
+    """A job runs in at most ``parallelism`` Pods at once and ``replicas`` Pods in total, and ends if it can."""
 
     def __init__(self) -> None:
         self.judged = {KIND: self._job, "Pod": self._pod}
@@ -146,7 +146,7 @@ def ephemeral_job(
     deadline: int | None,
     ttl: int,
 ) -> Json:
-    """Return the object a user applies."""
+    """Return the object that a user applies."""
     container = {
         "name": f"{_CONTAINER}-{name}",
         "image": "tools:1",

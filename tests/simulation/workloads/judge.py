@@ -17,7 +17,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Review:
-    """An answered admission review. ``seconds``: how long it took; ``failures``: how many requests about the related
+    """An answered admission review. ``seconds``: how long it took; ``failures``: how many requests for the related
     object failed meanwhile; ``known``: what the answering replica's caches held (:meth:`Judge.known_to`)."""
 
     path: str
@@ -52,7 +52,7 @@ class Judge:
         return ()
 
     def overdue(self) -> Sequence[str]:
-        """Return what may last only some seconds while no fault is active."""
+        """Return problems that may last only a few seconds while no fault is active."""
         return ()
 
     def known_to(self, caches: Caches, path: str) -> Sequence[Any]:

@@ -107,7 +107,7 @@ class NodeAgentJudge(JudgeOfAgents):
                 yield f"NodeImage {invariants.name(after)}: {':'.join(key)} went from {was['phase']} to {now}"
 
     def _asked(self, before: Json, after: Json) -> Iterator[str]:
-        """A job's nodes stay within its parallelism. A new pull of a tag counts for the job that started it."""
+        """A job pulls on at most ``parallelism`` nodes. A new pull of a tag counts for the job that started it."""
         had, node = tags_of(before), invariants.name(after)
         for key, tag in tags_of(after).items():
             for uid in owners_of(tag) - owners_of(had.get(key, {})):
@@ -169,7 +169,7 @@ def job_at_rest(job: Json) -> Iterator[str]:
 
 
 def node_image_at_rest(node_image: Json) -> Iterator[str]:
-    """Every tag has ended and is counted."""
+    """Every pull has ended and is counted."""
     what, tags, status = (
         f"NodeImage {invariants.name(node_image)} at rest:",
         tags_of(node_image),
@@ -208,7 +208,7 @@ def is_done(tag: Json, status: Json) -> bool:
 
 
 def is_active(node_image: Json, key: Key, uid: str) -> bool:
-    """Return whether the node pulls, or must pull, for that job."""
+    """Return whether the node pulls or must pull for the job."""
     tag = tags_of(node_image).get(key)
     return tag is not None and uid in owners_of(tag) and not is_done(tag, status_of(node_image, key))
 
@@ -230,7 +230,7 @@ def spec_by_seed(rng: Random) -> Json:
 def image_pull_job(
     name: str, namespace: str, *, image: str, parallelism: int, attempts: int, ttl: int | None, if_not_present: bool
 ) -> Json:
-    """Return the object a user applies."""
+    """Return the object that a user applies."""
     keeps = {"ttlSecondsAfterFinished": ttl} if ttl is not None else {}
     spec = {
         "image": image,

@@ -30,7 +30,7 @@ FOLDERS = (
     "app.features.statefulset",
     "app.features.podunavailablebudget",
 )
-#: Seconds for which a budget may not know of a Pod that was lost without asking: the longest delay of a cache.
+#: Seconds for which a budget may not know of a Pod lost without a review: the longest delay of a cache.
 BEHIND_SECONDS = 600.0
 #: Seconds between an answer and its effect.
 GRACE_SECONDS = 30.0
@@ -43,7 +43,7 @@ class _Since:
 
 
 class BudgetJudge(Judge):
-    """No protected Pod is deleted or updated below what its budget keeps available; every grant is returned."""
+    """No admitted deletion or update leaves fewer Pods available than the budget requires; every grant is returned."""
 
     def __init__(self) -> None:
         self._budgets: dict[str, list[_Since]] = defaultdict(list)
@@ -52,7 +52,7 @@ class BudgetJudge(Judge):
         self._stored: dict[str, Json] = {}
         self._clones: dict[str, Json] = {}
         self._pods: dict[str, dict[str, Json]] = defaultdict(dict)
-        #: By CloneSet: when Pods were lost without asking a budget.
+        #: By CloneSet: when Pods were lost without a review.
         self._lost: dict[str, list[float]] = defaultdict(list)
 
     # ---- writes
@@ -91,7 +91,7 @@ class BudgetJudge(Judge):
             yield f"Pod {invariants.name(pod)} was taken down: {healthy} are available, its budget keeps {least}"
 
     def _least(self, name: str, at: float) -> int:
-        """Return how many Pods must stay available, by what the budget knew recently."""
+        """Return how many Pods must stay available, given what the budget knew recently."""
         specs = [one.value for one in _recent(self._budgets[name], at, GRACE_SECONDS)]
         if None in specs or not specs:
             return 0
@@ -134,13 +134,13 @@ def _changed(known: list[_Since], at: float, value: Any) -> None:
 
 
 def _recent(known: list[_Since], at: float, seconds: float) -> list[_Since]:
-    """Return the values that held at some time during the last ``seconds``."""
+    """Return the values that applied at some time during the last ``seconds``."""
     ends = [*(one.at for one in known[1:]), float("inf")]
     return [one for one, end in zip(known, ends, strict=True) if end >= at - seconds]
 
 
 def _asked(before: Json, after: Json | None) -> bool:
-    """Whether the budget is charged for such a write: the Pod is deleted, gets another image, or becomes unready for
+    """Return whether a budget is charged for the write: the Pod is deleted, gets another image, or becomes unready for
     an in-place update."""
     if after is None:
         return not before["metadata"].get("deletionTimestamp")
@@ -191,7 +191,7 @@ def budget_by_seed(rng: Random) -> Json:
 
 
 def budget(name: str, namespace: str, *, allows: Json, by: str) -> Json:
-    """Return the object a user applies."""
+    """Return the object that a user applies."""
     resource = CLONE_SET.resource()
     target = {"apiVersion": resource.api_version, "kind": resource.kind, "name": name}
     who = {"targetRef": target} if by == "target" else {"selector": {"matchLabels": {LABEL: name}}}

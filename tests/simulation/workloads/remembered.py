@@ -52,8 +52,8 @@ class Remembered(Generic[S]):
             self.current.setdefault(uid, set()).add(current)
 
     def wrote_pod(self, at: float, before: Json | None, after: Json | None, known: Pass | None) -> tuple[str, S] | None:
-        """Record a write of a Pod. Return its owner's uid and the spec that the reconcile works with; None if the write
-        is not one of the owner's reconcile or the owner is deleted."""
+        """Record a write of a Pod. Return its owner's uid and the spec that the reconcile works with; None if the
+        owner's reconcile did not write, or if the owner is deleted."""
         pod = after if after is not None else before
         uid = invariants.owner_of(pod) if pod is not None else ""
         if pod is None or uid not in self.specs:

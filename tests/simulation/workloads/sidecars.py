@@ -1,4 +1,4 @@
-"""SidecarSets beside workloads: actions of users, and the invariants of sets without a rollout."""
+"""SidecarSets next to workloads: actions of users, and the invariants of sets without a rollout."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class SidecarSetJudge(Judge):
         return self.overdue()
 
     def overdue(self) -> Sequence[str]:
-        """Return what is wrong with the statuses. Without faults they are corrected soon."""
+        """Return what is wrong with the statuses, which must be corrected soon while there are no faults."""
         if self._untrue is None:
             pods = [pod for pod in self._stored["Pod"].values() if pod["metadata"].get("namespace") == NAMESPACE]
             revisions = [*self._stored["ControllerRevision"].values()]

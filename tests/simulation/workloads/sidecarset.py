@@ -57,15 +57,15 @@ class Spec:
 
 @dataclass(frozen=True, slots=True)
 class _Taken:
-    """A Pod that rollouts took down: by which sets, and by which controller last."""
+    """A Pod that the rollouts of ``sets`` took down, most recently in ``term``."""
 
     sets: frozenset[str]
     term: object
 
 
 class RollOutJudge(Judge):
-    """Rollouts, those of other sets included, never take down more Pods than a set allows; the partition holds; only
-    images of a set's own containers change; never both twins idle; no application container restarts."""
+    """Rollouts, including those of other sets, never take down more Pods than a set allows and respect the partition;
+    only images of a set's own containers change; twins are never both idle; no application container restarts."""
 
     def __init__(self) -> None:
         self._sets: dict[str, Json] = {}
@@ -75,7 +75,7 @@ class RollOutJudge(Judge):
         self._down: dict[str, _Taken] = {}
         #: Pods that were ready when a rollout took them down.
         self._upgraded: set[str] = set()
-        #: When a former leader last wrote a Pod: its requests may arrive late.
+        #: When a former leader, whose requests may arrive late, last wrote a Pod.
         self._late = -1.0
         self._last: object = None
 
@@ -109,7 +109,7 @@ class RollOutJudge(Judge):
             for sentence in self._updated(at, before, after, known):
                 yield f"Pod {name}: {sentence}"
         self._pods[uid] = after
-        # The sets are not responsible for other reasons to be unready.
+        # The sets are not responsible for a Pod that is unready for other reasons.
         if uid in self._down and not any(self._is_at_work(uid, one) for one in self._down[uid].sets):
             del self._down[uid]
         main = invariants.statuses(after).get("main")
@@ -157,7 +157,7 @@ class RollOutJudge(Judge):
             self._last = known.term
         seen = known.pod(uid)
         fair = passes.works(known.term) and self._late < known.at
-        # An unready Pod is updated without counting (SS-95), even if it has become ready since.
+        # Updating a Pod seen as unready does not count (SS-95), even if it has become ready since.
         costly = is_up(before) and uid not in self._down and (seen is None or is_up(seen))
         if is_up(before) or uid in self._down:
             sets = self._down[uid].sets if uid in self._down else frozenset()
@@ -186,7 +186,7 @@ class RollOutJudge(Judge):
         return any(image == EMPTY != former[name] for name, image in images(after).items())
 
     def _loosest(self, name: str) -> int:
-        """Return the largest limit that another set has had."""
+        """Return the largest limit that a set has had."""
         one = self._sets.get(name)
         specs = self._specs[one["metadata"]["uid"]].values() if one is not None else ()
         return max((spec.max_unavailable for spec in specs), default=len(self._pods))
@@ -201,7 +201,7 @@ class RollOutJudge(Judge):
         return any(not runs.get(one, {}).get("ready") or not runs[one]["image"].endswith(own[one]) for one in own)
 
     def _is_down(self, uid: str, owner: str, upgrading: bool) -> bool:
-        """Return whether a Pod counts as down. When a hot upgrade starts, Pods whose old twin must still idle do."""
+        """Return whether a Pod counts as down. When a hot upgrade starts, a Pod whose twins both run does too."""
         pod = self._pods[uid]
         waits = upgrading and uid in self._upgraded and is_up(pod) and not is_idle(pod, owner)
         return owner in sets_of(pod) and (uid in self._down or waits)

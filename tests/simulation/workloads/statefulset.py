@@ -74,13 +74,13 @@ class Spec:
         )
 
     def rank(self, ordinal: int) -> int:
-        """Return the position of the ordinal among the slots, from 1; 0 if it has no slot."""
+        """Return the position of the ordinal among the slots, starting at 1; 0 if it has no slot."""
         return self.slots.index(ordinal) + 1 if ordinal in self.slots else 0
 
 
 class StatefulSetJudge(Judge):
-    """One Pod per ordinal, none at a reserved or unneeded one; at most maxUnavailable unavailable; no Pod updated past
-    the partition; no claim deleted that must be kept."""
+    """Each ordinal has one Pod, reserved and unneeded ones have none; at most maxUnavailable Pods are unavailable; no
+    Pod is updated past the partition; no claim that must be kept is deleted."""
 
     def __init__(self) -> None:
         self._remembered = Remembered("StatefulSet", Spec.of, lambda spec: spec.min_ready)
@@ -169,7 +169,7 @@ class StatefulSetJudge(Judge):
                 self._made_for[claim["metadata"]["uid"]] = uid
 
     def _claim_goes(self, claim: Json) -> Iterator[str]:
-        """A claim stays as long as its set if whenScaled is Retain or its ordinal was never dropped."""
+        """A claim lives as long as its set if whenScaled is Retain or its ordinal was never dropped."""
         name, uid = invariants.name(claim), self._made_for.get(claim["metadata"]["uid"], "")
         obj = self._remembered.objects.get(uid)
         if obj is None:
@@ -183,7 +183,7 @@ class StatefulSetJudge(Judge):
     # ---- at rest
 
     def at_rest(self, now: datetime) -> Iterable[str]:
-        """One Pod per ordinal, updated as far as the partition allows, and a correct status."""
+        """Each ordinal has one Pod, Pods are updated as far as the partition allows, and the status is correct."""
         for obj, spec in self._remembered.standing():
             name = invariants.name(obj)
             pods = {
@@ -243,7 +243,7 @@ def stateful_set(
     claims: bool,
     keeps: bool,
 ) -> Json:
-    """Return the object a user applies."""
+    """Return the object that a user applies."""
     held = held_metadata(hook)
     mounts = [{"name": "data", "mountPath": "/data"}] if claims else []
     claim = {

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
-#: The most workloads at once.
+#: Maximum number of workloads at a time.
 FEW = 2
 #: The fault of an incident.
 _SPELLS = (
@@ -41,7 +41,7 @@ _SPELLS = (
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """What a run gives to actors other than managers and nodes."""
+    """What a run provides to actors other than managers and nodes."""
 
     seed: int
     #: A client without faults.
@@ -49,7 +49,7 @@ class RunContext:
     nodes: Nodes
     node_names: Sequence[str]
     judge: Judge
-    #: Makes a faulty connection for a process of that name; the second argument kills the process.
+    #: Makes a faulty connection for the named process; the second argument kills the process.
     connect: Callable[[str, Callable[[str], None]], FaultyTransport]
     #: Starts a task that outlives its caller.
     start: Callable[[Coroutine[Any, Any, None]], Task[None]]
@@ -66,13 +66,13 @@ class Actor(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
-    """What a run tests; the only part of it that knows any kind."""
+    """What a run tests; no other part of the run depends on a kind."""
 
     folders: Sequence[str]
     judge: Callable[[], Judge]
     #: Feature gates of the managers.
     gates: Sequence[str] = ()
-    #: Creates what acts in a run besides managers, nodes and users.
+    #: Creates the actor of a run besides managers, nodes and users.
     actor: Callable[[RunContext], Actor] | None = None
     #: Whether controllers keep writing at rest.
     goes_on: bool = False
@@ -86,11 +86,11 @@ class Subject:
 
     @property
     def books(self) -> str:
-        """Return the plural of the kind whose status admission writes; empty: none."""
+        """Return the plural of the kind whose status admission writes; empty for none."""
         return ""
 
     def script(self, seed: int, *, seconds: float, actions: int, size: int) -> tuple[Action, ...]:
-        """Return the actions of a storm in order of time. ``size``: the most Pods a workload is created with."""
+        """Return the actions of a storm in order of time. ``size``: maximum number of Pods of a new workload."""
         raise NotImplementedError
 
     async def after_storm(self, world: World) -> None:
@@ -119,7 +119,7 @@ class Beside:
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Shares of actions: changes; of the rest, actions on Pods; of those, actions drawn by ``others``."""
+    """Probabilities: of a change; otherwise of an action on Pods; of those, of one drawn by ``others``."""
 
     change: float = 0.45
     pods: float = 0.5
@@ -144,7 +144,7 @@ class Workload(Subject):
     beside: Beside | None = None
     #: Actions before all others.
     first: Sequence[Action] = ()
-    #: Draws an action on a workload of that name, besides those on its Pods.
+    #: Draws an action on the named workload, besides those on its Pods.
     others: Callable[[Random, str], tuple[str, Json]] | None = None
     shares: Shares = _USUAL
     #: Draws the actions of an incident; None for the usual actions.
@@ -169,7 +169,7 @@ class Workload(Subject):
         return self.beside.resource.plural if self.beside is not None else ""
 
     async def after_storm(self, world: World) -> None:
-        """Run one incident after the other."""
+        """Run one incident after another."""
         await world.sleep_until_unhindered()
         for number in range(world.plan.incidents + 1):
             rng = Random(f"mishap {number} {world.seed}")

@@ -31,12 +31,12 @@ FOLDERS = (
     "app.features.statefulset",
     "app.features.workloadspread",
 )
-#: Seconds for which a Pod may still count against the limit of an older spec.
+#: Seconds for which the limit of an older spec may still apply to a Pod.
 GRACE_SECONDS = 60.0
 #: A Pod may be refused only after this many failed status updates, or this many seconds.
 FAILURES, TRYING_SECONDS = 3, 2.0
 SUBSETS = ("first", "second", "last")
-#: The group of Pods without a subset, as their deletion cost counts it (WS-56).
+#: The group of Pods without a subset in the order of deletion costs (WS-56).
 _NOWHERE = ""
 
 
@@ -50,7 +50,7 @@ class SpreadJudge(Judge):
         self._pods: dict[str, dict[str, Json]] = defaultdict(dict)
         #: By spread and subset: its limits (None: unlimited), and since when each applies.
         self._limits: dict[tuple[str, str], list[tuple[float, int | None]]] = defaultdict(list)
-        #: By spread and subset: deletions that were admitted, which freed the place, but did not happen.
+        #: By spread and subset: deletions that were admitted and freed a place, but did not happen.
         self._not_gone: Counter[tuple[str, str]] = Counter()
         #: By Pod (uid): when it joined its subset.
         self._came: dict[str, float] = {}
@@ -249,7 +249,7 @@ def spread_by_seed(rng: Random) -> Json:
 
 
 def workload_spread(name: str, namespace: str, *, limits: list[int | str | None]) -> Json:
-    """Return the object a user applies."""
+    """Return the object that a user applies."""
     subsets = [
         {"name": subset, "patch": {"metadata": {"labels": {"tier": subset}}}}
         | ({"maxReplicas": limit} if limit is not None else {})

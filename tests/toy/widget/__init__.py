@@ -1,1 +1,1 @@
-"""What Widgets do."""
+"""The Widget feature."""

@@ -1,4 +1,4 @@
-"""The feature of Widget."""
+"""The declaration of the Widget feature."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ WIDGETS: Final = Watched.kind(WIDGET, Widget)
 
 
 def widget_controller(context: ControllerContext) -> Reconciling:
-    """The controller."""
+    """Return the controller and its watches."""
     widgets, pods = context.stores(WIDGETS), context.stores(PODS)
     counter = context.counters(pods_created)
     reconciler = WidgetReconciler(context.client, widgets, pods, context.events, counter)
@@ -41,7 +41,7 @@ def widget_controller(context: ControllerContext) -> Reconciling:
 
 
 def decisions(_context: AdmissionContext) -> Decisions:
-    """The handlers of both webhooks."""
+    """Return the handlers of both webhooks."""
     return Decisions(webhooks.handlers())
 
 
@@ -56,7 +56,7 @@ async def paint(call: Call) -> int:
 
 
 def row(stored: Stored, _lacking: Collection[ObjectKey]) -> Row:
-    """A Widget on the dashboard."""
+    """Return a Widget's row on the dashboard."""
     metadata = mapping(stored, "metadata")
     color = text(mapping(stored, "spec"), "color")
     return Row(namespace=text(metadata, "namespace"), name=text(metadata, "name"), shown=Shown(message=color))

@@ -1,4 +1,4 @@
-"""What is to be done about a Widget's Pods. Pure."""
+"""Plans which Pods of a Widget to create and delete. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Plan:
 
 
 def plan(widget: str, replicas: int, pods: Sequence[str]) -> Plan:
-    """The Pods are ``<widget>-0`` and so on; those beyond the replicas go."""
+    """Return the plan. Pods are named ``<widget>-0`` and so on; Pods beyond the replicas are deleted."""
     wanted = [f"{widget}-{number}" for number in range(replicas)]
     present = set(pods)
     return Plan(tuple(name for name in wanted if name not in present), tuple(sorted(present.difference(wanted))))

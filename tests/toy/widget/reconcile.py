@@ -1,4 +1,4 @@
-"""The controller of Widgets: carries out their plans."""
+"""The controller of Widgets, which carries out their plans."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WIDGETS = WIDGET.resource()
 
 
 def pods_created(registry: CollectorRegistry) -> Counter:
-    """Counts the Pods that were created."""
+    """Return the counter of created Pods."""
     return Counter("toy_pods_created", "Pods created for Widgets.", ["namespace"], registry=registry)
 
 
@@ -42,7 +42,7 @@ class WidgetReconciler:
         self._expected: ScaleExpectations[str] = ScaleExpectations(client.clock)
 
     def keys_for_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
-        """The Widget that controls the Pod."""
+        """Yield the key of the Widget that controls the Pod."""
         controller = change.object.metadata.controller
         if controller is not None:
             action = ScaleAction.CREATE if change.new is not None else ScaleAction.DELETE

@@ -1,5 +1,5 @@
-"""CloneSets, with SidecarSets and bare Pods beside them: a storm of most faults and actions, three possible phases
-after it, and focused runs for what a storm hardly finds."""
+"""CloneSets, SidecarSets and bare Pods: a storm of most faults and actions, three possible phases after it, and
+focused runs for what a storm rarely finds."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ class ClaimPromises:
                 return
 
     def _not_waited_for(self, pod: Json, known: Pass, spec: Spec) -> Iterator[str]:
-        """No Pod gets new claims while those of a terminating Pod will become free. [CS-119]"""
+        """No Pod gets new claims while a terminating Pod is about to free its own. [CS-119]"""
         offered = {
             _instance_of(claim)
             for claim in known.claims
@@ -139,7 +139,7 @@ def _serves(pod: Any) -> bool:
 
 
 def _chosen(instance: str, known: Pass) -> bool:
-    """Return whether the reconcile may have scaled in a Pod that another actor deleted simultaneously."""
+    """Return whether the reconcile may have scaled in a Pod that another actor deleted at the same time."""
     return any(_instance_of(pod) == instance and pod.metadata.deletion_timestamp is None for pod in known.pods)
 
 

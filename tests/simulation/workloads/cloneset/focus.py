@@ -1,7 +1,7 @@
-"""Focused runs: few objects, and one situation again and again until its timing is right. Pure.
+"""Focused runs: few objects, and one situation repeated until its timing is right. Pure.
 
 A run with a focus has no storm. It sets up what the focus needs and runs its rounds; after each, everything must
-settle. Mutants name the focus that finds them, so that nearly any seed does.
+settle. A mutant names the focus with which nearly any seed finds it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Json = dict[str, Any]
 
 
 def _clone_sets(count: int = 1, **wanted: Any) -> Callable[[Random], Iterator[Action]]:
-    """Return the creation of random CloneSets with the fields in ``wanted``; a tuple lists the choices."""
+    """Return a function that creates random CloneSets with the fields in ``wanted``; a tuple lists the choices."""
 
     def first(rng: Random) -> Iterator[Action]:
         for number in range(count):
@@ -41,7 +41,7 @@ def _act(at: float, what: str, /, **arguments: Any) -> Action:
 
 
 def _refused(rng: Random, existing: Existing, number: int) -> Incident | None:
-    """All writes are refused for seconds while Pods must change, and no event follows."""
+    """All writes are refused for some seconds while Pods must change, and no event follows."""
     name, clear = rng.choice(existing.clones), rng.uniform(2.0, 4.0)
     acts = [_act(0.0, "roll cloneset", name=name, image=f"clone:refused-{number}", partition=0)]
     if rng.random() < 0.5:
@@ -110,7 +110,7 @@ def _cut_off(rng: Random, existing: Existing, number: int) -> Incident | None:
 
 
 def _set_gone(rng: Random, existing: Existing, number: int) -> Incident | None:
-    """A CloneSet is deleted with its Pods, and no watch shows its end."""
+    """A CloneSet is deleted with its Pods, and no watch shows its deletion."""
     for name in existing.clones:
         acts = (
             _act(0.0, "freeze watches", resource="clonesets", seconds=25.0),
@@ -130,8 +130,8 @@ def _marked_while_others_go(rng: Random, existing: Existing, _number: int) -> In
 
 
 def _left_behind(rng: Random, existing: Existing, number: int) -> Incident | None:
-    """A leader ends while its patches are in flight. They arrive when the next leader has decided otherwise, or does
-    not see their effect."""
+    """A leader ends while its patches are in flight. They arrive after the next leader has decided otherwise, or it
+    does not see their effect."""
     name, replicas = rng.choice(sorted(existing.staffed.items()) or [("", 0)])
     if replicas < 2:
         return happens(Weather(), [_act(0.0, "scale cloneset", name=name, replicas=3)]) if name else None
@@ -144,7 +144,7 @@ def _left_behind(rng: Random, existing: Existing, number: int) -> Incident | Non
             _act(rng.uniform(0.8, 1.1), "stop leader", gently=True),
             _act(rng.uniform(1.2, 2.5), "scale cloneset", **fewer.arguments),
         ]
-    else:  # Pods wait for their hook, which the next leader does not see
+    else:  # the next leader does not see that Pods wait for their hook
         acts = [
             _act(0.0, "squall", fault="slow", seconds=0.6),
             fewer,

@@ -1,7 +1,7 @@
-"""Incidents of CloneSets: a short fault in an idle cluster while users act. Pure.
+"""Incidents of CloneSets: short faults in an idle cluster while users act. Pure.
 
-In a storm, the next event reminds a controller of what a fault made it forget. An incident stands alone, so what it
-made a controller forget stays forgotten and is found: soon after it, everything must settle.
+In a storm, later events make up for one that a controller missed because of a fault. An incident is followed by no such
+events, and everything must settle soon, so the omission is found.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def incident(rng: Random, existing: Existing, number: int) -> Incident:
 
 @dataclass(frozen=True, slots=True)
 class Staffed:
-    """A CloneSet with Pods. ``revives``: Pods that wait for their preDelete hook may return."""
+    """A CloneSet with Pods. ``revives``: whether Pods that wait for their preDelete hook may return."""
 
     name: str
     replicas: int
@@ -54,13 +54,13 @@ class Staffed:
 
 
 def aimed(rng: Random, clones: Sequence[Staffed]) -> Incident | None:
-    """Return an incident whose actions happen in a fixed order; None if there is no CloneSet for it."""
+    """Return an incident whose actions happen in a fixed order; None if no CloneSet is suitable."""
     themes = rng.sample(_AIMED, len(_AIMED))
     return next((found for theme in themes if (found := theme(rng, clones)) is not None), None)
 
 
 def _seen_together(rng: Random, clones: Sequence[Staffed]) -> Incident | None:
-    """A spec change, and a status written before the cache shows it: a relist shows both as one change."""
+    """The status is written before the cache shows a spec change, and a relist shows both as one change."""
     if not clones:
         return None
     one = rng.choice(clones)
@@ -71,7 +71,7 @@ def _seen_together(rng: Random, clones: Sequence[Staffed]) -> Incident | None:
 
 
 def marked_while_others_go(rng: Random, clones: Sequence[Staffed]) -> Incident | None:
-    """All active Pods must be replaced while others wait for their preDelete hook, which must not return."""
+    """All active Pods must be replaced while others, which must not return, wait for their preDelete hook."""
     hooked = [one for one in clones if one.revives and one.replicas > 1]
     if not hooked:
         return None
@@ -86,7 +86,7 @@ _AIMED: Sequence[Callable[[Random, Sequence[Staffed]], Incident | None]] = (_see
 
 
 def _changed_sets(rng: Random, existing: Existing, number: int) -> Iterator[Action]:
-    """A user changes a set and replaces it by a namesake before the manager is done."""
+    """A user changes a set and replaces it with a namesake before the manager is done."""
     name = rng.choice(existing.sets) if existing.sets else "set-mishap"
     images = (f"shipper:mishap-{number}-{version}" for version in range(3))
     if existing.sets and rng.random() < 0.5:
@@ -139,7 +139,7 @@ def _history_lost(rng: Random, _there: Existing, _number: int) -> Iterator[Actio
 
 
 def _another_leader(rng: Random, existing: Existing, number: int) -> Iterator[Action]:
-    """The leader ends with work to do."""
+    """The leader ends with unfinished work."""
     yield _act(rng, "stop leader", gently=rng.random() < 0.7)
     yield from _pods_at_once(rng, existing, number)
 

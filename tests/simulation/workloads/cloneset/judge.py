@@ -66,13 +66,14 @@ class CloneSetJudge(Judge):
             self._to_do = [sentence for one in self._sets.values() for sentence in at_rest(one, pods, came_back)]
         yield from self._to_do
         for one in self._sets.values():
-            yield from self._claims.at_rest(one["metadata"]["uid"], Spec.of(one))  # of a term that may end meanwhile
+            # Not cached: a term of leadership may end without a write.
+            yield from self._claims.at_rest(one["metadata"]["uid"], Spec.of(one))
 
 
 def at_rest(obj: Json, pods: Iterable[Json], came_back: Collection[str]) -> Iterator[str]:
-    """As many ready Pods as replicas, updated as far as the partition allows, and a correct status.
+    """There are as many ready Pods as replicas, updated as far as the partition allows, and the status is correct.
 
-    ``came_back``: Pods (uid) that returned from their preDelete hook, whatever their revision (CS-97).
+    ``came_back``: uids of Pods that returned from their preDelete hook, whatever their revision (CS-97).
     """
     mine = [pod for pod in pods if invariants.owner_of(pod) == obj["metadata"]["uid"]]
     spec, status, name = obj["spec"], obj.get("status") or {}, invariants.name(obj)

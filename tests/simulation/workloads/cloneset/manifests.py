@@ -19,7 +19,7 @@ PROTECTION = "kubernetes.io/pvc-protection"
 
 
 def spec_by_seed(rng: Random, *, largest: int = 6) -> Json:
-    """Draw the arguments of :func:`clone_set`. ``largest``: the most Pods; a large set has at least half of them."""
+    """Draw the arguments of :func:`clone_set`. ``largest``: maximum number of Pods; large sets have at least half."""
     policy, surge, unit = rng.choice(POLICIES), rng.choice((0, 0, 1, 2)), max(1, largest // 6)
     return {
         "replicas": rng.randrange(1 if unit == 1 else largest // 2, largest + 1),
@@ -56,7 +56,7 @@ def clone_set(
     limit: int = 0,
     exclude: bool = False,
 ) -> Json:
-    """Return the object a user applies. ``hook``: the kind of its lifecycle hooks, ``mark``: markPodNotReady;
+    """Return the object that a user applies. ``hook``: the kind of its lifecycle hooks, ``mark``: markPodNotReady;
     ``claims``: volumes per Pod, ``reuse``: enablePVCReuse; ``limit``: scaleStrategy.maxUnavailable, 0: none;
     ``exclude``: excludePreparingDelete."""
     rolling = {"podUpdatePolicy": policy, "maxUnavailable": max_unavailable, "maxSurge": max_surge, "partition": 0}

@@ -1,4 +1,4 @@
-"""The phases after the storm of a run with CloneSets: a lasting fault, no fault, or incidents."""
+"""Phases that follow the storm of a run with CloneSets: a lasting fault, no fault, or incidents."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def trouble(world: World) -> None:
     for action in acts:
         await world.clock.sleep(action.at)
         await asyncio.create_task(world.users.do(action))
-    if blind:  # after more lost responses every leader would lose its Lease
+    if blind:  # with more lost responses, every leader would lose its Lease
         await world.clock.sleep(max(0.0, 0.0, *world.users.frozen.values()) - world.clock.monotonic())
         world.weather = CALM
     await world.until_done(world.rest.to_settle)
@@ -50,7 +50,7 @@ async def trouble(world: World) -> None:
 
 
 async def calm(world: World) -> None:
-    """Without faults every action is handled at once and without a superfluous write."""
+    """Without faults, every action is handled at once and without a superfluous write."""
     await world.sleep_until_unhindered()
     rng = Random(f"calm {world.seed}")
     existing = {resource.plural: sorted(world.rest.stored(resource)) for resource in (SIDECAR_SETS, CLONE_SETS)}

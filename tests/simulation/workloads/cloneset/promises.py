@@ -1,6 +1,6 @@
 """Invariants of every write to a Pod by the CloneSet controller, given the objects the reconcile had read.
 
-A reconcile may be behind: a watch freezes, or a request takes a minute. A write is therefore checked against the spec
+A reconcile may lag behind: a watch freezes, or a request takes a minute. A write is therefore checked against the spec
 that was cached when the reconcile began, and Pods lost to others since then do not count. The controller's own writes
 always count.
 """
@@ -34,7 +34,7 @@ Json = dict[str, Any]
 SHORT_SECONDS = 15.0
 #: The longest delay of a controller's caches.
 LOST_SECONDS = 600.0
-#: Controllers that do not know of a CloneSet's deletion may create this many times its Pods.
+#: Controllers that do not know of a CloneSet's deletion may create at most its number of Pods times this.
 LATE = 3
 
 
@@ -125,7 +125,7 @@ class Promises:
         self._late: dict[str, int] = {}
         #: UIDs of Pods that returned to Normal from their preDelete hook.
         self.came_back: set[str] = set()
-        #: By CloneSet (uid): since when it has had too few Pods without a reason.
+        #: By CloneSet (uid): when it began to have too few Pods without a reason.
         self._short: dict[str, float] = {}
 
     # ---- state
@@ -212,7 +212,7 @@ class Promises:
     def _replaced(self, before: Json, after: Json, uid: str, spec: Spec) -> Iterator[str]:
         """A Pod is not replaced if only images change and the policy allows an in-place update.
 
-        A CloneSet created without webhooks gets the defaults of its template (CS-16) with its next update.
+        A CloneSet created without webhooks gets its template defaults (CS-16) with its next update.
         """
         if not is_marked(after) or is_marked(before) or spec.policy == "ReCreate":
             return
@@ -226,12 +226,12 @@ class Promises:
     def _taken(
         self, at: float, before: Json, after: Json | None, known: Pass, spec: Spec, active: list[Json]
     ) -> Iterator[str]:
-        """maxUnavailable holds, and no Pod is deleted that is needed."""
+        """maxUnavailable is respected, and no needed Pod is deleted."""
         seen = (at, spec.min_ready)
         if is_available(before, *seen) and (after is None or not is_available(after, *seen)):
             saw = known.pod(before["metadata"]["uid"])
             available = sum(is_available(one, *seen) for one in active)
-            # A Pod that the reconcile saw unavailable is free to go, even if it has become available since.
+            # A Pod that the reconcile saw unavailable may be taken down, even if it has become available since.
             serves = saw is not None and is_available(saw, known.at, spec.min_ready)
             if serves and available < spec.least and available + self._unknown(known, seen) < spec.least:
                 yield f"was taken down: {available} are available, {spec.least} must be"
@@ -240,8 +240,8 @@ class Promises:
             yield f"was deleted without need: {len(active)} are active, want {spec.replicas}"
 
     def _unknown(self, known: Pass, seen: tuple[float, float] | None) -> int:
-        """Count the Pods that others took down after the reconcile saw them active, or available with ``seen`` (the
-        time, and how long a Pod must be ready)."""
+        """Count the Pods that others took down after the reconcile saw them active, or available if
+        ``seen`` is given (the time, and how long a Pod must be ready)."""
         count = 0
         for loss in self._lost.get(known.uid, ()):
             if 0 < known.version_of(loss.before["metadata"]["uid"]) < loss.version:
@@ -254,7 +254,7 @@ class Promises:
         return count
 
     def _added(self, before: Json | None, after: Json, known: Pass, spec: Spec, active: list[Json]) -> Iterator[str]:
-        """maxSurge and the partition hold."""
+        """maxSurge and the partition are respected."""
         if is_active(after) and (before is None or not is_active(before)) and len(active) > spec.most:
             yield f"is one too many: {len(active)} are active, {spec.most} allowed"
         revision = hash_of(after)
@@ -263,7 +263,7 @@ class Promises:
         old = sum(hash_of(one) != revision for one in active)
         current = self._current.get(known.uid)
         if spec.partition == 0 or not current or revision in current:
-            return  # CS-73: the newest revision is the current one, whatever older Pods exist
+            return  # CS-73: the newest revision is the current one, regardless of older Pods
         count = len(active) - old
         if old and main_image(after) == spec.image and count > spec.most_new:
             yield f"exceeds the partition: {count} have {revision}, {spec.most_new} allowed"

@@ -16,14 +16,14 @@ Json = dict[str, Any]
 FROZEN = ("pods", "clonesets", "controllerrevisions", "persistentvolumeclaims", "sidecarsets")
 
 
-#: CloneSets at once: few small or many large ones.
+#: Maximum number of CloneSets at a time, depending on their size.
 FEW, MANY = 2, 4
 #: The first actions of a script create the objects for the others.
 FIRST = ("create cloneset", "create set", "create pod")
 
 
 def script(seed: int, *, seconds: float, actions: int, size: int = SMALL) -> tuple[Action, ...]:
-    """Return the actions of a run in order of time. ``size``: the most Pods a CloneSet is created with."""
+    """Return the actions of a run in order of time. ``size``: maximum number of Pods of a new CloneSet."""
     rng = Random(f"script {seed}")
     state = _State(size)
     made = []
@@ -41,7 +41,7 @@ def script(seed: int, *, seconds: float, actions: int, size: int = SMALL) -> tup
 
 
 def drizzle_script(rng: Random, clones: Sequence[str]) -> Action:
-    """Draw the action during an occasional refusal of requests."""
+    """Draw an action for a phase in which requests are occasionally refused."""
     name = rng.choice(clones)
     what, arguments = rng.choice(
         (
@@ -63,7 +63,7 @@ def blind_script(rng: Random, clones: Sequence[str]) -> Iterator[Action]:
         yield Action(0.0, "freeze watches", {"resource": "pods", "seconds": 25.0})
         yield Action(1.0, "scale cloneset", {"name": name, "replicas": SMALL + rng.randrange(1, 3)})
         return
-    if draw < 0.4:  # two rollouts, and the cache shows the revision of neither
+    if draw < 0.4:  # the cache shows the revision of neither rollout
         yield Action(0.0, "freeze watches", {"resource": "controllerrevisions", "seconds": 90.0})
         yield Action(1.0, "roll cloneset", {"name": name, "image": "clone:dark", "partition": 0})
         yield Action(round(rng.uniform(5.0, 40.0), 1), "roll cloneset", {"name": name, "image": "clone:light"})
@@ -84,7 +84,7 @@ def blind_script(rng: Random, clones: Sequence[str]) -> Iterator[Action]:
         yield Action(seconds - 10.0, "roll cloneset", {"name": name, "image": "clone:light"})
 
 
-#: A shorter wait does not wait for the last action to be handled.
+#: After a shorter wait, an action does not wait until the last one has been handled.
 HASTE_SECONDS = 4.0
 
 
@@ -93,7 +93,7 @@ def calm_script(
 ) -> Iterator[Action]:
     """Draw actions that follow one another once everything is at rest.
 
-    ``staffed``: CloneSets with Pods; ``number``: the most actions. ``at`` counts from the last action; below
+    ``staffed``: CloneSets with Pods; ``number``: maximum number of actions. ``at`` counts from the last action; below
     HASTE_SECONDS, the action does not wait for rest.
     """
     choices: list[tuple[str, Json]] = [("delete configuration", {"kind": rng.choice(("mutating", "validating"))})]

@@ -1,6 +1,6 @@
 """Incidents in which a controller does not see, or no longer knows, part of the state. Pure.
 
-In some runs one of these replaces another incident. It has no other fault.
+In some runs, one of these replaces another incident. It contains no other fault.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tests.simulation.incidents import Incident
 from tests.simulation.script import Action
 from tests.simulation.workloads.cloneset.existing import Existing
 
-#: The share of incidents that these replace.
+#: The share of incidents that the incidents of this module replace.
 SHARE = 0.5
 _Theme = Callable[[Random, Existing, int], Iterator[Action]]
 
