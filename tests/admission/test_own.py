@@ -60,7 +60,7 @@ def test_a_stored_object_is_read_up_to_the_maximum_depth() -> None:
 
 
 @pytest.mark.behaviour("MGR-45")
-def test_nulls_are_dropped_as_on_an_api_server() -> None:
+def test_nulls_are_dropped_as_by_an_api_server() -> None:
     given = {"metadata": {}, "spec": {"replicas": None, "minReadySeconds": "x", "template": {"spec": None}}}
     found = prepared(review(given), 100)
     assert isinstance(found, Review)
@@ -93,7 +93,7 @@ def test_oversized_objects_are_refused_before_validation(operation: Operation) -
 
 
 @pytest.mark.behaviour("MGR-45")
-def test_objects_of_too_many_values_are_refused_unless_they_are_stored() -> None:
+def test_objects_with_too_many_values_are_refused_unless_they_are_stored() -> None:
     """Fifteen objects of half a million empty lists exhausted the memory of every process that caches them."""
     dense = {"spec": {"note": [[]] * MAX_STORED_VALUES}}
     size = 3 * MAX_STORED_VALUES

@@ -42,7 +42,7 @@ def refusal(body: bytes) -> Refusal:
     return found
 
 
-def test_reads_every_field_of_a_recorded_creation() -> None:
+def test_every_field_of_a_recorded_creation_is_read() -> None:
     review = read_review(review_of("pod-create"))
     assert isinstance(review, Review)
     assert review.uid == UID
@@ -58,7 +58,7 @@ def test_reads_every_field_of_a_recorded_creation() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(file.stem for file in FIXTURES.glob("*.json") if "conversion" not in file.stem))
-def test_reads_all_reviews_of_a_real_api_server(name: str) -> None:
+def test_all_reviews_of_a_real_api_server_are_read(name: str) -> None:
     review = read_review(review_of(name))
     assert isinstance(review, Review)
     sent = recorded(name)["request"]

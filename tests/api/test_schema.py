@@ -98,7 +98,7 @@ def test_fields_without_a_default_and_fields_always_written_are_required(propert
     }
 
 
-def test_types_without_structural_schema_are_refused_at_once() -> None:
+def test_types_without_a_structural_schema_are_refused_at_once() -> None:
     class Broken(KubeObject):
         """Broken."""
 

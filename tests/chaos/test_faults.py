@@ -40,7 +40,7 @@ def test_a_fault_allows_some_outcomes(fault: str, counts: Mapping[Outcome, int],
 
 
 @pytest.mark.parametrize(("missing", "code"), [(0, 0), (1, 1)])
-def test_the_command_fails_with_a_problem(missing: int, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_fails_if_there_is_a_problem(missing: int, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
     @contextmanager
     def site(_: Path) -> Iterator[None]:
         yield

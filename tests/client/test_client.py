@@ -134,7 +134,7 @@ async def test_each_call_is_one_request(call: str) -> None:
     assert {key: value for key, value in request.query.items() if key != "limit"} | options == expected
 
 
-async def test_a_slow_reader_sees_the_changes_of_an_object_as_one() -> None:
+async def test_a_slow_reader_sees_several_changes_of_an_object_as_one() -> None:
     def seen(type_: str, name: str, version: int) -> bytes:
         return event(type_, WEB | {"metadata": {"name": name, "namespace": "default", "resourceVersion": str(version)}})
 

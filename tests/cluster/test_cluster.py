@@ -37,7 +37,7 @@ spec: {selector: {app: web}, ports: [{port: 80}]}
 
 
 @pytest.mark.controlplane
-def test_the_api_server_answers_with_its_token_and_refuses_without(control_plane: ControlPlane) -> None:
+def test_the_api_server_requires_its_token(control_plane: ControlPlane) -> None:
     assert control_plane.request("GET", "/readyz") == (200, "ok")
     assert control_plane.request("GET", "/readyz", token="")[0] == 401
     assert control_plane.request("GET", "/readyz", token="guessed")[0] == 401
@@ -121,7 +121,7 @@ def _see_a_webhook_called(control_plane: ControlPlane, name: str) -> None:
 
 
 @pytest.mark.controlplane
-def test_a_webhook_is_registered_by_a_loopback_url(control_plane: ControlPlane) -> None:
+def test_a_webhook_with_a_loopback_url_is_called(control_plane: ControlPlane) -> None:
     _see_a_webhook_called(control_plane, "without-nodes")
 
 
@@ -222,7 +222,7 @@ def test_three_nodes_are_ready_in_three_zones(cluster: Cluster) -> None:
 
 
 @pytest.mark.cluster
-def test_a_webhook_is_registered_by_a_loopback_url_with_nodes_too(cluster: Cluster) -> None:
+def test_a_webhook_with_a_loopback_url_is_called_with_nodes_too(cluster: Cluster) -> None:
     _see_a_webhook_called(cluster.control_plane, "with-nodes")
 
 

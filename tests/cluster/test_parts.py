@@ -103,7 +103,7 @@ esac
 """
 
 
-def test_another_version_is_built_from_its_own_module_and_cached_apart(
+def test_another_version_is_built_from_its_own_module_and_cached_separately(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (cache / "published.mod").write_text(
@@ -134,7 +134,7 @@ def test_another_version_is_built_from_its_own_module_and_cached_apart(
 
 
 @pytest.mark.parametrize("named", ["1.30", "1.30.x", "latest", "1.30.1/../x"])
-def test_a_version_is_named_in_full(named: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_version_must_be_complete(named: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBERNETES", named)
     with pytest.raises(ClusterError, match="give major, minor and patch"):
         binaries.built_dir()

@@ -634,7 +634,7 @@ def created_in_namespace(documents: list[dict[str, Any]], account: str) -> set[s
 
 @pytest.mark.behaviour("MGR-146")
 @pytest.mark.controlplane
-def test_separate_controllers_and_reviews_are_two_deployments_without_reviews_on_controllers() -> None:
+def test_separate_controllers_have_a_deployment_that_gets_no_reviews() -> None:
     documents = render("manager.separateControllers=true", "installation.roleListGroups={apps}")
     service = find(documents, "Service", "kruise-webhook-service")["spec"]["selector"]
     labels, arguments = {}, {}

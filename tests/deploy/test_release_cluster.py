@@ -149,7 +149,7 @@ def test_the_image_contains_only_the_program_and_needs_no_privileges() -> None:
 
 
 @pytest.mark.behaviour("MGR-90", "MGR-91", "MGR-22", "MGR-24", "PW-28")
-def test_two_replicas_on_two_nodes_get_ready(release: Release, reader: Reader) -> None:
+def test_two_replicas_on_two_nodes_become_ready(release: Release, reader: Reader) -> None:
     reader.does(line("docs/installing.md", "helm install"), seconds=180)
     listed = reader.does(line("docs/installing.md", "kubectl get pods")).splitlines()
     managers = [row.split() for row in listed if row.startswith("kruise-controller-manager-")]
@@ -198,7 +198,7 @@ def test_a_pod_gets_its_sidecar_and_both_containers_run(release: Release) -> Non
     )
 
 
-def test_containers_start_in_their_order(release: Release) -> None:
+def test_containers_start_in_order(release: Release) -> None:
     default = World(release.kubectl, "default", real_containers=True, autoscales=True, kubeconfig=release.kubeconfig)
     default.apply(pod(*map(container, "abc"), annotation="Ordered"))
     eventually(lambda: default.pod_is_ready("ordered"), "all containers are ready", 120)

@@ -353,7 +353,7 @@ def test_processes_that_answer_reviews_have_only_the_rights_they_need(apart: tup
         ("coordination.k8s.io", "leases", NAMESPACE),
     ],
 )
-def test_only_controllers_write_the_trust_of_webhooks(
+def test_only_controllers_write_certificates_and_ca_bundles_of_webhooks(
     apart: tuple[ControlPlane, Release], group: str, resource: str, namespace: str
 ) -> None:
     named = {

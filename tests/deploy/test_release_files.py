@@ -69,7 +69,7 @@ def test_a_program_for_another_processor_is_not_shipped(tmp_path: Path) -> None:
         image.check_machine(tmp_path, amd64)
 
 
-def test_the_changes_are_those_of_the_version() -> None:
+def test_the_changelog_section_is_that_of_the_version() -> None:
     text = "# Changes\n\n## 0.2.0\n- [all](docs/a.md) of [it](https://x.example)\n\n## 0.1.0, first\n- old\n"
     assert release.changelog_section(text, "0.2.0") == "## 0.2.0\n- all of [it](https://x.example)\n"
     assert release.changelog_section(text, "0.1.0") == "## 0.1.0, first\n- old\n"
@@ -154,7 +154,7 @@ def test_every_command_of_the_wheel_works_in_an_empty_environment(built: Path, t
 
 
 @pytest.mark.controlplane
-def test_the_sdist_has_what_the_wheel_is_built_from(built: Path) -> None:
+def test_the_sdist_has_the_sources_of_the_wheel(built: Path) -> None:
     with tarfile.open(the_one(built, "pykruise-*.tar.gz")) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {"pyproject.toml", "LICENSE", "app/dashboard/page.html", "policies/webhooks.yaml"} <= names

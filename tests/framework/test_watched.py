@@ -40,7 +40,7 @@ def test_the_error_names_an_undeclared_cache() -> None:
         Stores([])(PODS)
 
 
-def test_another_scope_or_selector_is_another_cache() -> None:
+def test_another_scope_or_selector_needs_another_cache() -> None:
     labeled, own = PODS.selected("Pods of ours", "app=web"), replace(PODS, scope=Scope.OWN, name="own Pods")
     stores = Stores([PODS, labeled, own])
     assert len({id(stores(one)) for one in (PODS, labeled, own)}) == len(stores.by_name) == 3
@@ -49,7 +49,7 @@ def test_another_scope_or_selector_is_another_cache() -> None:
 
 
 @pytest.mark.behaviour("MGR-164")
-def test_a_status_of_too_many_objects_is_not_cached() -> None:
+def test_a_status_with_too_many_objects_is_not_cached() -> None:
     """No webhook checks a status. Half a million empty objects in a status took 330 MiB in every process."""
 
     def cron(objects: int, template: object = None) -> bytes:

@@ -106,7 +106,7 @@ def _metadata(number: int) -> Mapping[str, object]:
     ],
     ids=["jobs", "markers", "budgets", "budgets of workloads"],
 )
-def test_a_pod_change_is_cheap_with_any_objects(
+def test_the_cost_of_a_pod_change_per_object_is_limited(
     declared: Feature, watched: Watched[Any], made: Callable[[int], Any], each: float
 ) -> None:
     """Users own these objects, and every Pod change in their namespace reads them. ``each`` is the allowed number of

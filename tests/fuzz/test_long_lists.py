@@ -387,7 +387,7 @@ TERMS = [{"matchExpressions": [{"key": "zone", "operator": "Exists"}]}] * 200
 
 
 @pytest.mark.behaviour("MGR-164")
-def test_requests_of_nothing_are_not_compared_with_every_node() -> None:
+def test_requests_of_zero_or_less_are_not_compared_with_every_node() -> None:
     requests = {
         **{f"nothing-{number}": "0" for number in range(100)},
         **{f"less-{number}": "-1" for number in range(9)},
@@ -397,7 +397,7 @@ def test_requests_of_nothing_are_not_compared_with_every_node() -> None:
 
 
 @pytest.mark.behaviour("MGR-164")
-def test_constraints_without_labels_of_nodes_are_not_compared_with_every_pod() -> None:
+def test_constraints_on_missing_node_labels_are_not_compared_with_every_pod() -> None:
     pods = [objects.pod(f"p{number}", uid=f"u{number}", node="n1") for number in range(20)]
     keys = ["zone", *(f"other-{number}" for number in range(1_000)), *(["zone"] * 1_000)]
 

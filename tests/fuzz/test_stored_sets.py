@@ -30,7 +30,7 @@ def broken_sets() -> list[Hostile]:
 
 
 @pytest.mark.behaviour("SS-130")
-def test_any_stored_set_leaves_others_injectable() -> None:
+def test_no_stored_set_prevents_the_injection_of_others() -> None:
     world = World().apply(sidecarset("right", {"name": "shipper", "image": "x"}))
     wrong: dict[str, str] = {}
     for made in broken_sets():

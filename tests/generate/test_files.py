@@ -33,7 +33,7 @@ def test_drift_is_found_and_repaired(
 
 
 @pytest.mark.behaviour("MGR-125")
-def test_no_wildcard_rights_and_secrets_only_in_our_namespace() -> None:
+def test_roles_have_no_wildcards_and_secrets_only_in_our_namespace() -> None:
     documents = list(yaml.safe_load_all((ROOT / "deploy/rbac.yaml").read_text("utf-8")))
     rules = [rule for document in documents for rule in document.get("rules", ())]
     assert not any("*" in rule[field] for rule in rules for field in ("apiGroups", "resources", "verbs"))

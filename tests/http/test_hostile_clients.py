@@ -345,7 +345,7 @@ async def test_a_request_being_answered_is_not_dropped_for_another() -> None:
 
 
 @pytest.mark.parametrize("tls", [False, True])
-async def test_unread_answers_are_given_up(tls: bool) -> None:
+async def test_connections_with_unread_answers_are_closed(tls: bool) -> None:
     mute = []
     async with port(tls=tls, held_bytes=20 * MIB, read_seconds=0.1) as one:
         for _ in range(4):
@@ -527,7 +527,7 @@ async def test_a_review_of_an_unknown_caller_reserves_nothing_while_known_caller
 
 
 @pytest.mark.behaviour("MGR-154")
-async def test_an_unknown_caller_whose_turn_does_not_come_is_refused() -> None:
+async def test_an_unknown_caller_that_never_gets_its_turn_is_refused() -> None:
     callers = KnownCallers()
     async with port(callers=callers, tls=False, complete_seconds=0.1) as one:
         callers.asked_at = float("inf")  # known callers are always active

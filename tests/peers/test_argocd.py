@@ -207,7 +207,7 @@ def _failures(obj: dict[str, Any]) -> list[str]:
     return [one["status"] for one in conditions if one["type"].startswith(("Failed", "SubsetFailure"))]
 
 
-def test_jobs_are_judged_by_the_checks_argo_cd_has(world: World) -> None:
+def test_jobs_get_their_health_from_argo_cds_own_checks(world: World) -> None:
     world.apply(broadcast("runs", sleep=600))
     world.apply(broadcast("done"))
     world.apply(broadcast("late", "{type: Always, activeDeadlineSeconds: 1}", sleep=600))

@@ -46,7 +46,7 @@ def evict(world: World, pod: dict[str, Any]) -> subprocess.CompletedProcess[str]
     return world.kubectl("create", f"--raw={path}", "-f", "-", stdin=json.dumps(eviction), check=False)
 
 
-def test_drain_moves_all_pods_but_those_of_a_daemon_set(world: World) -> None:
+def test_drain_moves_all_pods_except_those_of_a_daemon_set(world: World) -> None:
     created(world, *KINDS)
     nodes = len(world.list("nodes"))
     eventually(lambda: len(pods(world, *KINDS)) == 6 + nodes, "all Pods are ready", 40)

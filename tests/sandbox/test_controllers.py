@@ -80,7 +80,7 @@ async def test_a_replica_set_keeps_its_replicas(world: Simulated) -> None:
 
 
 @in_simulated
-async def test_available_takes_min_ready_seconds(world: Simulated) -> None:
+async def test_pods_are_available_after_min_ready_seconds(world: Simulated) -> None:
     await world.create(REPLICASETS, workload(replicas=1, minReadySeconds=20))
     await world.status(REPLICASETS, "web", readyReplicas=1, availableReplicas=0)
     began = world.client.clock.monotonic()

@@ -506,7 +506,7 @@ def test_probes_run_on_schedule() -> None:
     assert node.again == 0
 
 
-def test_liveness_and_startup_probes_restart() -> None:
+def test_failed_liveness_and_startup_probes_restart_the_container() -> None:
     live = {"httpGet": {"port": 80}, "periodSeconds": 1, "failureThreshold": 2}
     scripted = {"aliveUntil": 5, "startedAfter": 3}
     start = {"httpGet": {"port": 80}, "periodSeconds": 1, "failureThreshold": 10}
@@ -538,7 +538,7 @@ def test_a_requested_crash_happens_once() -> None:
     assert CRASH not in node.pod["metadata"]["annotations"]
 
 
-def test_hooks_take_their_time() -> None:
+def test_lifecycle_hooks_delay_start_and_stop() -> None:
     hooks = {"postStart": {"exec": {"command": ["sleep", "2"]}}, "preStop": {"exec": {"command": ["sleep", "5"]}}}
     node = Node(body([{"name": "main", "image": "a", "lifecycle": hooks}])).after(1.9)
     assert states(node.pod) == {"main": "ContainerCreating"}
@@ -569,7 +569,7 @@ def test_a_resize_in_place_restarts_only_where_the_policy_says_so() -> None:
         assert (status["restartCount"], status["allocatedResources"]) == (count, requests)
 
 
-def test_a_missing_secret_is_waited_for() -> None:
+def test_a_container_waits_for_a_missing_secret() -> None:
     env = [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]
     node = Node(body([{"name": "main", "image": "a", "env": env}])).look()
     assert only(node.pod)["state"]["waiting"]["message"] == 'secret "s" not found'

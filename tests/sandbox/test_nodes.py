@@ -271,7 +271,7 @@ async def test_a_pod_held_by_a_finalizer_is_released_once() -> None:
 
 
 @virtual
-async def test_a_new_pod_of_an_old_name_is_a_different_pod() -> None:
+async def test_a_new_pod_with_a_reused_name_is_a_different_pod() -> None:
     cluster = Cluster()
     async with cluster.working():
         for _ in range(3):

@@ -68,12 +68,12 @@ def files() -> dict[str, str]:
         ("policies/protected-kinds.yaml", ["kind: Widget", "resource: widgets"]),
     ],
 )
-def test_generated_files_include_it(files: dict[str, str], file: str, words: list[str]) -> None:
+def test_generated_files_include_the_toy_kind(files: dict[str, str], file: str, words: list[str]) -> None:
     for word in words:
         assert word in files[file]
 
 
-def test_its_verb_is_a_command() -> None:
+def test_the_verb_of_the_toy_kind_is_a_command() -> None:
     program = "from app.cli.main import main; import sys; sys.argv = ['pykruise', {!r}]; main()"
     for word, said in (("--help", "Give a Widget another color."), ("paint", "missing argument 'NAME COLOR")):
         found = subprocess.run(
@@ -82,7 +82,7 @@ def test_its_verb_is_a_command() -> None:
         assert said in found.stdout + found.stderr
 
 
-def test_the_dashboard_has_its_section() -> None:
+def test_the_dashboard_has_a_section_for_widgets() -> None:
     program = (
         "import json; from app.dashboard.overview import overview_model; from app.dashboard.pages import page_with\n"
         "kinds = [one for declared in features.features() for one in declared.dashboard()]\n"
@@ -130,7 +130,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-async def test_on_the_sandbox_it_is_served_validated_reconciled_and_counted(
+async def test_the_sandbox_serves_validates_reconciles_and_counts_widgets(
     tmp_path: Path, listed: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))))

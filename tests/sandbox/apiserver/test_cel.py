@@ -23,17 +23,17 @@ LABELED = {"metadata": {"labels": {"app": "web", "a/b": "1"}}}
         ("object.metadata.labels.exists(key, key.startsWith('a'))", True),
     ],
 )
-def test_evaluates_webhook_expressions(expression: str, expected: Any) -> None:
+def test_webhook_expressions_are_evaluated(expression: str, expected: Any) -> None:
     variables = {"object": LABELED, "oldObject": {"metadata": {}}, "request": {"operation": "CREATE"}}
     assert compiled(expression).evaluate(variables) is expected
 
 
-def test_names_the_missing_key() -> None:
+def test_the_error_names_a_missing_key() -> None:
     with pytest.raises(CelError, match=r"expression 'object\.none\.x' resulted in error: no such key: none"):
         compiled("object.none.x").evaluate({"object": {}})
 
 
-def test_refuses_invalid_expressions() -> None:
+def test_invalid_expressions_are_refused() -> None:
     with pytest.raises(CelError, match="compilation failed"):
         compiled("1 +")
 

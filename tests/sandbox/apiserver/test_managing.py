@@ -33,7 +33,7 @@ async def test_in_process_managed_fields_are_shown_on_request(client: Client, ap
 
 @pytest.mark.parametrize("updates", [3, 40])
 @in_api_server
-async def test_many_updates_of_one_manager_are_one_entry(client: Client, api: ApiServer, updates: int) -> None:
+async def test_many_updates_by_one_manager_make_one_entry(client: Client, api: ApiServer, updates: int) -> None:
     await client.create(CONFIGMAPS, BODY, "default", field_manager="maker")
     for number in range(updates):
         body = {"data": {"a": str(number + 2), f"k{number % 2}": "x"}}
@@ -45,7 +45,7 @@ async def test_many_updates_of_one_manager_are_one_entry(client: Client, api: Ap
 
 
 @in_api_server
-async def test_more_than_ten_updaters_become_ancient(client: Client, api: ApiServer) -> None:
+async def test_entries_of_more_than_ten_updaters_are_merged(client: Client, api: ApiServer) -> None:
     await client.create(CONFIGMAPS, BODY, "default", field_manager="m-00")
     for number in range(1, 13):
         name = f"m-{number:02}"

@@ -72,7 +72,7 @@ async def test_a_streaming_list_marks_its_end(client: Client, api: ApiServer) ->
 
 
 @in_api_server
-async def test_ends_after_its_timeout(client: Client, api: ApiServer) -> None:
+async def test_a_watch_ends_after_its_timeout(client: Client, api: ApiServer) -> None:
     watching = Watching(client, {"timeoutSeconds": "30"})
     await asyncio.sleep(29)
     assert not watching.ended
@@ -82,7 +82,7 @@ async def test_ends_after_its_timeout(client: Client, api: ApiServer) -> None:
 
 
 @in_api_server
-async def test_a_reflector_follows(client: Client, api: ApiServer) -> None:
+async def test_a_reflector_follows_changes(client: Client, api: ApiServer) -> None:
     store: Store[Any] = Store()
     task = asyncio.create_task(Reflector(client, PODS, store, decode=decode_pod, rng=Random(1)).run())
     await store.wait_until_ready()
