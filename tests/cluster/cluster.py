@@ -35,8 +35,8 @@ class Cluster:
     """A control plane and nodes. A context manager; also usable with `start()` and `stop()`.
 
     `nodes`: the number of nodes; 0 means only a control plane on loopback, which needs no root. `detached`: it outlives
-    this process, until `stop()`. `kubelet_config`: more fields of the KubeletConfiguration. `audit_policy`: by default
-    for the manager's requests. The other arguments are those of ControlPlane.
+    this process, until `stop()`. `audit_policy`: by default for the manager's requests. The other arguments are those
+    of ControlPlane.
     """
 
     def __init__(
@@ -47,7 +47,6 @@ class Cluster:
         identities: Sequence[Identity] = (),
         api_server_args: Sequence[str] = (),
         controller_manager_args: Sequence[str] = (),
-        kubelet_config: Mapping[str, Any] | None = None,
         audit_policy: Mapping[str, Any] | None = None,
         admission_config: Mapping[str, Any] | None = None,
         detached: bool = False,
@@ -56,7 +55,6 @@ class Cluster:
             raise ClusterError(f"{nodes} nodes: there can be 0 to {network.MAX_NODES}")
         self._node_names = [f"node-{index}" for index in range(nodes)]
         self._images = images
-        self._kubelet_config = kubelet_config or {}
         self._detached = detached
         self._run: Run | None = None
         self._control_plane_arguments: dict[str, Any] = {
@@ -163,7 +161,7 @@ class Cluster:
         wait_until(self.control_plane.has_certificate, "the API server has its certificate", alive=watched)
         for node in self.nodes:
             kubeconfig = self.control_plane.kubeconfig_for(Identity.node(node.name))
-            node.launch(kubelet, kubeconfig, self.registry.address, self._kubelet_config)
+            node.launch(kubelet, kubeconfig, self.registry.address)
         wait_until(self.registry.is_ready, "the registry answers", alive=self.run.watched(REGISTRY_PROCESS))
         self.registry.add(*self._images)
 

@@ -9,7 +9,6 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -74,7 +73,7 @@ class Node:
                 return
         raise ClusterError(f"node {self.name} runs no containerd")
 
-    def launch(self, kubelet: Path, kubeconfig: Path, registry: str, kubelet_config: Mapping[str, Any]) -> None:
+    def launch(self, kubelet: Path, kubeconfig: Path, registry: str) -> None:
         """Start the node up to containerd, without waiting for it."""
         self.directory.mkdir()
         cgroups.create(f"{self.run.cgroup}/{self.name}")
@@ -87,7 +86,7 @@ class Node:
             "environment": os.environ | {"PATH": packages.search_path()},
             "containerd": {"argv": self._containerd(registry), "log": str(self.run.log(f"{self.name}-containerd"))},
             "kubelet": {
-                "argv": self._kubelet(kubelet, kubeconfig, kubelet_config),
+                "argv": self._kubelet(kubelet, kubeconfig),
                 "log": str(self.run.log(f"{self.name}-kubelet")),
             },
         }
@@ -160,7 +159,7 @@ class Node:
         ports = {"type": "portmap", "capabilities": {"portMappings": True}}
         return {"cniVersion": "0.4.0", "name": "pods", "plugins": [bridge, ports]}
 
-    def _kubelet(self, kubelet: Path, kubeconfig: Path, more: Mapping[str, Any]) -> list[str]:
+    def _kubelet(self, kubelet: Path, kubeconfig: Path) -> list[str]:
         resolv = self._write("resolv.conf", "options ndots:5\n")
         config = {
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -182,7 +181,6 @@ class Node:
             "kubeAPIBurst": 400,
             "imageGCHighThresholdPercent": 100,
             "evictionHard": {"memory.available": "50Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
-            **more,
         }
         path = self._write("kubelet.json", json.dumps(config, indent=2))
         labels = {"topology.kubernetes.io/zone": self.zone, "topology.kubernetes.io/region": "region-1"}
