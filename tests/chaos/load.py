@@ -39,7 +39,6 @@ class Creation:
 
 @dataclass
 class Creations:
-    began: float = field(default_factory=time.monotonic)
     attempts: list[Creation] = field(default_factory=list)
 
     def count(self, outcome: Outcome) -> int:

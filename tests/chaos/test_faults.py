@@ -19,7 +19,7 @@ KILLED, ROTATION, RESTART = "kill -9 of a replica", "rotation of the CA", "kill 
 def report(fault: str, counts: Mapping[Outcome, int]) -> Report:
     every = {Outcome.INJECTED: 100, **counts}
     attempts = [Creation(number, 0.1, one) for one, count in every.items() for number in range(count)]
-    return Report(fault, Creations(0.0, attempts))
+    return Report(fault, Creations(attempts))
 
 
 @pytest.mark.parametrize(
