@@ -70,7 +70,7 @@ async def main(port: int, endpoints: list[Endpoint]) -> None:
             chosen = ready[turn % len(ready)]
             far_reader, far_writer = await asyncio.open_connection(chosen.host, chosen.port)
         except (OSError, ZeroDivisionError) as error:
-            print(f"a connection came to nothing: {error!r}", flush=True)
+            print(f"connection failed: {error!r}", flush=True)
             writer.close()
             return
         await asyncio.gather(pump(reader, far_writer), pump(far_reader, writer))

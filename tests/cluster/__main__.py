@@ -23,15 +23,17 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.cluster", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     up = commands.add_parser("up", help="start the cluster; it stays until `down`")
-    up.add_argument("--nodes", type=int, default=3, help="how many nodes with real containers (default 3)")
-    up.add_argument("--no-nodes", dest="nodes", action="store_const", const=0, help="the control plane alone, no root")
+    up.add_argument("--nodes", type=int, default=3, help="number of nodes with real containers (default: 3)")
+    up.add_argument(
+        "--no-nodes", dest="nodes", action="store_const", const=0, help="start only the control plane; needs no root"
+    )
     up.add_argument(
         "--api-server-arg", action="append", default=[], metavar="FLAG", help="one more kube-apiserver flag"
     )
     up.set_defaults(run=_up)
     down = commands.add_parser("down", help="end the cluster and undo everything it did to the machine")
     down.set_defaults(run=_down)
-    status = commands.add_parser("status", help="what runs, and where its logs are")
+    status = commands.add_parser("status", help="show the processes and the paths of their logs")
     status.set_defaults(run=_status)
     kubeconfig = commands.add_parser("kubeconfig", help="print the path of the administrator's kubeconfig")
     kubeconfig.set_defaults(run=_kubeconfig)

@@ -52,7 +52,7 @@ class Cluster:
         detached: bool = False,
     ) -> None:
         if not 0 <= nodes <= network.MAX_NODES:
-            raise ClusterError(f"{nodes} nodes: there can be 0 to {network.MAX_NODES}")
+            raise ClusterError(f"nodes must be between 0 and {network.MAX_NODES}, got {nodes}")
         self._node_names = [f"node-{index}" for index in range(nodes)]
         self._images = images
         self._detached = detached
@@ -222,7 +222,7 @@ def take_down() -> list[str]:
         if run is None:
             return []
         if run.owner is not None and not run.is_stale():
-            raise ClusterError(f"the cluster belongs to process {run.owner.pid}, which is at work, and ends with it")
+            raise ClusterError(f"the cluster belongs to the running process {run.owner.pid} and ends with it")
         before = run.before
         run.destroy()
     return left_over(before)

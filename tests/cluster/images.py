@@ -58,7 +58,7 @@ class Image:
     @property
     def tag(self) -> str:
         if "@" in self.reference:
-            raise ClusterError(f"image {self.reference}: an image to make is named by a tag, not by a digest")
+            raise ClusterError(f"image {self.reference}: specify a tag, not a digest")
         last = self.reference.rpartition("/")[2]
         return last.partition(":")[2] or "latest"
 

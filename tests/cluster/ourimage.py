@@ -68,7 +68,7 @@ def extract_before(folder: Path) -> None:
 def _git(*arguments: str) -> bytes:
     done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, check=False)
     if done.returncode:
-        raise ClusterError(f"git {arguments[0]}: {done.stderr.decode().strip()}: this needs the history of the sources")
+        raise ClusterError(f"git {arguments[0]}: {done.stderr.decode().strip()}; a full clone is required")
     return done.stdout
 
 
@@ -141,7 +141,7 @@ def _files(path: Path) -> Iterator[Path]:
     elif path.is_dir():
         yield from (inner for inner in path.rglob("*") if inner.is_file() and "__pycache__" not in inner.parts)
     else:
-        raise ClusterError(f"{path} is missing, and the manager's image is built from it")
+        raise ClusterError(f"{path} is missing; the image of the manager needs it")
 
 
 def _forget_old_images(folder: Path) -> None:

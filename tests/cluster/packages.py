@@ -136,4 +136,4 @@ def _apt(*arguments: str, folder: str | None = None) -> None:
         check=False,
     )
     if done.returncode:
-        raise ClusterError(f"{' '.join(command)} failed ({done.returncode}); apt's words are above")
+        raise ClusterError(f"{' '.join(command)} failed ({done.returncode}); see apt's output above")

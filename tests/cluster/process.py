@@ -102,7 +102,7 @@ def wait_until(
                 raise ClusterError(f"{name} ended while waiting until {what}; its log {log} closes with:\n{tail(log)}")
         if end_at.passed():
             logs = ", ".join(str(log) for _, log in watched.values()) or "none"
-            raise ClusterError(f"waited {deadline:.0f} s in vain until {what}; logs: {logs}")
+            raise ClusterError(f"timed out after {deadline:.0f} s waiting until {what}; logs: {logs}")
         time.sleep(_POLL)
 
 

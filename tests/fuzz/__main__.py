@@ -35,12 +35,12 @@ ENOUGH: Final = 100
 def main(arguments: list[str] | None = None) -> int:
     """Return 0 if every case holds, else 1."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
-    parser.add_argument("--cases", type=int, default=1_000_000, help="how many (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=1, help="of the run (default: %(default)s)")
-    parser.add_argument("--resume", action="store_true", help="go on with a run that was stopped")
+    parser.add_argument("--cases", type=int, default=1_000_000, help="number of cases (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the run (default: %(default)s)")
+    parser.add_argument("--resume", action="store_true", help="resume a stopped run")
     parser.add_argument("--progress", type=Path, default=ROOT / ".run/fuzz.json", help="progress file (%(default)s)")
-    parser.add_argument("--case", type=int, metavar="NUMBER", help="judge one case and print all of it")
-    parser.add_argument("--list", action="store_true", help="print what is asked")
+    parser.add_argument("--case", type=int, metavar="NUMBER", help="judge one case and print it in full")
+    parser.add_argument("--list", action="store_true", help="list the targets")
     options = parser.parse_args(arguments)
     logging.getLogger().addHandler(logging.NullHandler())
     logging.disable(logging.CRITICAL)

@@ -28,7 +28,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.property", description=__doc__)
-    parser.add_argument("--cases", type=int, default=100_000, help="how many (default: %(default)s)")
+    parser.add_argument("--cases", type=int, default=100_000, help="number of cases (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="number of the first case (default: %(default)s)")
     parser.add_argument("--resume", action="store_true", help="go on with a run that was stopped")
     parser.add_argument("--jobs", type=int, default=2, help="processes (default: %(default)s)")

@@ -96,7 +96,7 @@ def _defaulting(case: Case) -> Iterator[str]:
         wanted, got = normal(defaulted_set(raw)), normal(defaulted(raw))
         if wanted != got:
             places = ", ".join(sorted(changed(wanted, got)))
-            yield f"SidecarSet {raw['metadata']['name']} is defaulted otherwise, at {places}"
+            yield f"SidecarSet {raw['metadata']['name']} has other defaults at {places}"
 
 
 def _first_pass(case: Case, outcome: Outcome) -> Iterator[str]:
@@ -115,7 +115,7 @@ def _first_pass(case: Case, outcome: Outcome) -> Iterator[str]:
         yield f"admitted, though {wanted.refused}"
     elif normal(outcome.result) != normal(wanted.pod):
         places = sorted(changed(normal(wanted.pod), normal(outcome.result)))
-        yield f"another Pod than expected, at {', '.join(places[:10])}"
+        yield f"the Pod differs from the expected one at {', '.join(places[:10])}"
     yield from outside_of_rules(case, got, outcome.result)
 
 

@@ -64,10 +64,10 @@ def other_container(operations: list[Json]) -> None:
 @pytest.mark.parametrize(
     ("spoil", "problem"),
     [
-        (wrong_image, "another Pod than expected"),
+        (wrong_image, "the Pod differs from the expected one"),
         (wrong_place, "the patch does not apply"),
         (other_container, "/spec/hostNetwork changed, which no rule cited in the patch allows"),
-        (list.clear, "another Pod than expected"),
+        (list.clear, "the Pod differs from the expected one"),
     ],
     ids=["another value", "does not apply", "outside of the rules", "nothing done"],
 )

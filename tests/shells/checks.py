@@ -600,7 +600,7 @@ class Trial:
         sent = world.reads if met in world.reads else world.writes
         retried = any(one.of is met.of and one.target == met.target and one is not met for one in sent)
         if kind == "refused" and not met.of.requeued and not retried:
-            self._problem(f"{during}: the reconcile neither failed nor asked to run again: {met.of.result}")
+            self._problem(f"{during}: the reconcile neither failed nor requeued: {met.of.result}")
 
     def _compare(self, during: str, stage: Stage, world: World, *, changed: bool, crashed: bool) -> None:
         wanted, found = stage.picture, world.picture(self._ignored)
