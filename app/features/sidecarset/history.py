@@ -6,8 +6,6 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
-
 from app.api import names
 from app.api.gojson import GoTypeError, dumps_go, go_value
 from app.features.sidecarset.defaults import REVISION_HISTORY_LIMIT
@@ -15,11 +13,18 @@ from app.features.sidecarset.kind import RECORDED_FIELDS, SIDECAR_SET
 from app.features.sidecarset.types import SidecarSet, SidecarSetSpec
 from app.kube.client import Client
 from app.kube.objects import ControllerRevision
-from app.kube.resources import CONTROLLERREVISIONS
 from app.kube.store import Change, Store
 from app.pods.history import RevisionHistory
 from app.pods.predicates import Owner, is_controlled_by
-from app.pods.revisions import Create, Digest, Revision, oldest_unused, revision_hash, revision_of
+from app.pods.revisions import (
+    Create,
+    Digest,
+    Revision,
+    controller_revision,
+    oldest_unused,
+    revision_hash,
+    revision_of,
+)
 
 # The ControllerRevisions of a SidecarSet: their content, their names, and which may be deleted. Pure; the general rules
 # are in :mod:`app.pods.revisions`, those for this kind are SS-73 … SS-76 and SS-121.
@@ -44,59 +49,6 @@ def snapshot(spec: SidecarSetSpec) -> bytes:
 def set_owner(owner: SidecarSet) -> Owner:
     """Return the set as the owner of its revisions."""
     return Owner.of(SIDECAR_SET.resource(), owner.metadata)
-
-
-def revision_labels(owner: SidecarSet, label_hash: str) -> dict[str, str]:
-    """Return the set's labels, the hash, the set's name and, if set, its custom version, which overrides a label of the
-    set. [SS-73, SS-B]"""
-    labels = {
-        **owner.metadata.labels,
-        names.CONTROLLER_HASH: label_hash,
-        names.SIDECARSET_NAME: owner.name,
-    }
-    if owner.spec.custom_version:
-        labels[names.SIDECARSET_CUSTOM_VERSION] = owner.spec.custom_version
-    return labels
-
-
-def revision_object(owner: SidecarSet, namespace: str, create: Create) -> dict[str, Any]:
-    """Return the ControllerRevision to create, with all annotations of the set except those of conversion. [SS-73]"""
-    annotations = {key: text for key, text in owner.metadata.annotations.items() if key != names.CONVERSION_DATA}
-    return {
-        "apiVersion": CONTROLLERREVISIONS.api_version,
-        "kind": CONTROLLERREVISIONS.kind,
-        "metadata": {
-            "name": create.name,
-            "namespace": namespace,
-            "labels": revision_labels(owner, create.label_hash),
-            "annotations": annotations,
-            "ownerReferences": [set_owner(owner).reference],
-        },
-        "data": orjson.Fragment(create.data),
-        "revision": create.number,
-    }
-
-
-def revision_patch(owner: SidecarSet, revision: Revision, number: int) -> dict[str, Any] | None:
-    """Return the merge patch for the revision in use, or None if nothing changes.
-
-    It sets the number and, if the set has one, the custom version [SS-75]. A revision without an owner, or left behind
-    by a deleted set of this name, is adopted; otherwise it would be garbage-collected while Pods are created from it
-    [SS-121].
-    """
-    metadata: dict[str, Any] = {}
-    if not is_controlled_by(revision, set_owner(owner)):
-        metadata["ownerReferences"] = [set_owner(owner).reference]
-        if revision.labels.get(names.SIDECARSET_NAME) != owner.name:
-            metadata["labels"] = {names.SIDECARSET_NAME: owner.name}
-    version = owner.spec.custom_version
-    if version and revision.labels.get(names.SIDECARSET_CUSTOM_VERSION) != version:
-        metadata.setdefault("labels", {})[names.SIDECARSET_CUSTOM_VERSION] = version
-    patch: dict[str, Any] = {"revision": number} if number != revision.number else {}
-    if metadata or patch:
-        # The uid is a precondition, so that another revision of the same name is never patched.
-        patch["metadata"] = {**metadata, "uid": revision.uid}
-    return patch or None
 
 
 def names_in_use(
@@ -135,7 +87,7 @@ def by_recorded_set(revision: ControllerRevision) -> Iterable[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _RecordedSet:
+class RecordedSet:
     """A set as an :class:`app.pods.history.Recorded`. Local writes are remembered by the set's name."""
 
     owner: SidecarSet
@@ -158,10 +110,37 @@ class _RecordedSet:
         return f"SidecarSet {self.owner.name}"
 
     def revision_object(self, create: Create) -> dict[str, Any]:
-        return revision_object(self.owner, self.namespace, create)
+        """Return the ControllerRevision to create, with the labels of the set, and all annotations except those of
+        conversion. The custom version overrides a label of the set. [SS-73, SS-B]"""
+        owner, metadata = self.owner, self.owner.metadata
+        labels = {**metadata.labels, names.SIDECARSET_NAME: owner.name}
+        if owner.spec.custom_version:
+            labels[names.SIDECARSET_CUSTOM_VERSION] = owner.spec.custom_version
+        annotations = {key: text for key, text in metadata.annotations.items() if key != names.CONVERSION_DATA}
+        reference = set_owner(owner).reference
+        return controller_revision(create, self.namespace, reference, labels=labels, annotations=annotations)
 
     def revision_patch(self, revision: Revision, number: int) -> dict[str, Any] | None:
-        return revision_patch(self.owner, revision, number)
+        """Return the merge patch for the revision in use, or None if nothing changes.
+
+        It sets the number and, if the set has one, the custom version [SS-75]. A revision without an owner, or left
+        behind by a deleted set of this name, is adopted; otherwise it would be garbage-collected while Pods are created
+        from it [SS-121].
+        """
+        owner = self.owner
+        metadata: dict[str, Any] = {}
+        if not is_controlled_by(revision, set_owner(owner)):
+            metadata["ownerReferences"] = [set_owner(owner).reference]
+            if revision.labels.get(names.SIDECARSET_NAME) != owner.name:
+                metadata["labels"] = {names.SIDECARSET_NAME: owner.name}
+        version = owner.spec.custom_version
+        if version and revision.labels.get(names.SIDECARSET_CUSTOM_VERSION) != version:
+            metadata.setdefault("labels", {})[names.SIDECARSET_CUSTOM_VERSION] = version
+        patch: dict[str, Any] = {"revision": number} if number != revision.number else {}
+        if metadata or patch:
+            # The uid is a precondition, so that another revision of the same name is never patched.
+            patch["metadata"] = {**metadata, "uid": revision.uid}
+        return patch or None
 
     def reading(self, stored: ControllerRevision) -> Revision:
         return revision_of(stored)
@@ -189,13 +168,13 @@ class RevisionRecorder:
         """Return the set's best known revisions, oldest first, without those of another owner. [SS-75]"""
         return self._history.known.of(owner.name, set_owner(owner), self._store.by_index(RECORDED_SET, owner.name))
 
-    def _recorded(self, owner: SidecarSet) -> _RecordedSet:
+    def _recorded(self, owner: SidecarSet) -> RecordedSet:
         """Return the set with its content, serialized once per generation."""
         generation, uid = owner.metadata.generation, owner.metadata.uid
         printed = self._contents.get(uid)
         if printed is None or printed[0] != generation:
             printed = self._contents[uid] = (generation, snapshot(owner.spec))
-        return _RecordedSet(owner, self._namespace, printed[1])
+        return RecordedSet(owner, self._namespace, printed[1])
 
     # ---- writes
 

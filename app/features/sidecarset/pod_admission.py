@@ -10,7 +10,6 @@ from typing import Any, Final, TypeAlias
 from app.api import names
 from app.features.sidecarset.history import RECORDED_SET, by_recorded_set
 from app.features.sidecarset.injection.inject import InjectionRefusedError, inject, plan_injection
-from app.features.sidecarset.injection.metadata import timestamp
 from app.features.sidecarset.injection.prepared import (
     PreparedContent,
     PreparedSet,
@@ -26,7 +25,7 @@ from app.features.sidecarset.types import SidecarSet
 from app.framework.watched import Scope, Watched
 from app.kube.admission import STRANGER, Denied, Review
 from app.kube.client import Client, get_or_none
-from app.kube.clock import Clock
+from app.kube.clock import Clock, rfc3339
 from app.kube.concurrency import Coalesced
 from app.kube.events import EventRecorder, reference
 from app.kube.objects import (
@@ -251,7 +250,7 @@ class SidecarSetStep:
         try:
             draft.refuse_oversized_annotations()
             contents = self._contents(sets, recorded, draft.labels)
-            now = timestamp(self._clock.now())
+            now = rfc3339(self._clock.now())
             inject(plan_injection(draft, contents, now, sort_by_name=self._sort_by_name), draft)
         except PodRefusedError as error:
             return self._refused(error, draft, review)

@@ -42,6 +42,7 @@ from app.kube.selector_query import SelectorError
 from app.kube.selectors import compile_selector, go_label_selector, validate_selector
 from app.kube.validation import is_percent, max_len_message, regex_message, validate_annotations, validate_labels
 from app.pods.custom_workloads import WhitelistError, member
+from app.workloads.validation import without_empties
 
 # Validation of a SidecarSet by itself [SS-16 … SS-25, SS-27]. Messages and their order are OpenKruise's. Conflicts with
 # its former state and with other sets, and rules that OpenKruise lacks, are in
@@ -117,7 +118,7 @@ def metadata_errors(sidecar_set: SidecarSet) -> Iterator[FieldError]:
 def selector_errors(selector: Mapping[str, Any], path: Path) -> list[FieldError]:
     """Require a valid selector with at least one requirement. [SS-17]"""
     # OpenKruise sees the object after Go has omitted empty fields.
-    selector = _without_empties(selector)
+    selector = without_empties(selector)
     errors = validate_selector(selector, path)
     if not selector:
         errors.append(invalid(path, go_label_selector(selector), "empty selector is not valid for sidecarset."))
@@ -126,17 +127,6 @@ def selector_errors(selector: Mapping[str, Any], path: Path) -> list[FieldError]
     except SelectorError:
         errors.append(invalid(path.child("selector"), go_label_selector(selector)))
     return errors
-
-
-def _without_empties(selector: Mapping[str, Any]) -> dict[str, Any]:
-    kept = {key: value for key, value in selector.items() if value}
-    expressions = kept.get("matchExpressions")
-    if isinstance(expressions, list):
-        kept["matchExpressions"] = [
-            {key: value for key, value in expression.items() if value} if isinstance(expression, dict) else expression
-            for expression in expressions
-        ]
-    return kept
 
 
 def asks_for_revision(sidecar_set: SidecarSet, older: SidecarSet | None) -> bool:

@@ -12,10 +12,8 @@ from hypothesis import strategies as st
 from app.api import names
 from app.features.sidecarset.defaults import with_defaults
 from app.features.sidecarset.history import (
+    RecordedSet,
     names_in_use,
-    revision_labels,
-    revision_object,
-    revision_patch,
     snapshot,
     surplus_revisions,
 )
@@ -45,6 +43,14 @@ def owner(**spec: Any) -> SidecarSet:
     return SidecarSet.model_validate({"metadata": metadata, "spec": spec})
 
 
+def recorded(**spec: Any) -> RecordedSet:
+    return RecordedSet(owner(**spec), "kruise-system", b"{}")
+
+
+def labels_of(**spec: Any) -> Any:
+    return recorded(**spec).revision_object(Create("logs-1", "abc", 1, 0, b"{}"))["metadata"]["labels"]
+
+
 @pytest.mark.behaviour("SS-73", "SS-74")
 @pytest.mark.parametrize(("file", "item"), recorded_sets())
 def test_a_recorded_set_creates_the_openkruise_revision(file: str, item: dict[str, Any]) -> None:
@@ -62,7 +68,7 @@ def test_a_recorded_set_creates_the_openkruise_revision(file: str, item: dict[st
     # Fields that the API server adds:
     for field in ("creationTimestamp", "resourceVersion", "uid"):
         del left["metadata"][field]
-    assert json.loads(orjson.dumps(revision_object(stored, "kruise-system", create))) == left
+    assert json.loads(orjson.dumps(RecordedSet(stored, "kruise-system", data).revision_object(create))) == left
 
 
 def injecting_cases() -> list[Any]:
@@ -105,11 +111,9 @@ def test_content_that_go_cannot_read_is_recorded_unchanged() -> None:
 def test_labels_of_a_revision_are_those_of_the_set_with_hash_name_and_custom_version() -> None:
     labeled = {"team": "mesh", names.SIDECARSET_CUSTOM_VERSION: "by-label"}
     common = {"team": "mesh", names.CONTROLLER_HASH: "abc", names.SIDECARSET_NAME: "logs"}
-    assert revision_labels(owner(labels=labeled), "abc") == common | {names.SIDECARSET_CUSTOM_VERSION: "by-label"}
-    assert revision_labels(owner(labels=labeled, customVersion="v7"), "abc") == common | {
-        names.SIDECARSET_CUSTOM_VERSION: "v7"
-    }
-    assert revision_labels(owner(), "abc") == {names.CONTROLLER_HASH: "abc", names.SIDECARSET_NAME: "logs"}
+    assert labels_of(labels=labeled) == common | {names.SIDECARSET_CUSTOM_VERSION: "by-label"}
+    assert labels_of(labels=labeled, customVersion="v7") == common | {names.SIDECARSET_CUSTOM_VERSION: "v7"}
+    assert labels_of() == {names.CONTROLLER_HASH: "abc", names.SIDECARSET_NAME: "logs"}
 
 
 def test_stored_data_is_compared_semantically() -> None:
@@ -186,13 +190,14 @@ REFERENCE = {
 def test_the_current_revision_is_corrected_in_one_patch(
     revision: Revision, number: int, spec: dict[str, Any], patch: dict[str, Any] | None
 ) -> None:
-    assert revision_patch(owner(**spec), revision, number) == patch
+    assert recorded(**spec).revision_patch(revision, number) == patch
 
 
 @pytest.mark.behaviour("SS-75")
 def test_a_removed_custom_version_stays_on_the_revision() -> None:
     labels = {names.SIDECARSET_NAME: "logs", names.SIDECARSET_CUSTOM_VERSION: "v1"}
-    assert revision_patch(owner(), Revision("logs-a", 3, b"", controller=OWN["controller"], labels=labels), 3) is None
+    revision = Revision("logs-a", 3, b"", controller=OWN["controller"], labels=labels)
+    assert recorded().revision_patch(revision, 3) is None
 
 
 def history(count: int, **tagged: int) -> list[Revision]:
@@ -297,5 +302,5 @@ def test_conversion_notes_are_not_recorded() -> None:
     converted = SidecarSet.model_validate(
         {"metadata": {"name": "logs", "uid": "me", "annotations": {"note": "kept", names.CONVERSION_DATA: "{}"}}}
     )
-    created = revision_object(converted, "kruise-system", Create("logs-1", "1", 1, 0, b"{}"))
+    created = RecordedSet(converted, "kruise-system", b"{}").revision_object(Create("logs-1", "1", 1, 0, b"{}"))
     assert created["metadata"]["annotations"] == {"note": "kept"}

@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 
 from app.api.gojson import STRING, GoField, GoType, GoTypeError, dumps_go, escaped, go_value, list_of, map_of, struct
+from app.kube.clock import rfc3339
 from app.kube.fielderrors import shortened
 from app.pods.admission_draft import PodRefusedError
 
@@ -23,11 +24,6 @@ from app.pods.admission_draft import PodRefusedError
 # As in Go's time.Parse(time.RFC3339): fractions are accepted though not in the layout; seconds are required.
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:\d\d)", re.ASCII)
 _ZERO_TIME = datetime(1, 1, 1, tzinfo=UTC)
-
-
-def timestamp(now: datetime) -> str:
-    """Format an aware time as Kubernetes does: RFC 3339, UTC, whole seconds."""
-    return f"{now.astimezone(UTC).isoformat()[:19]}Z"
 
 
 def injected_list(present: str, applied: Iterable[str]) -> str:
@@ -90,7 +86,7 @@ def _read_time(value: Any, path: str) -> str | None:
         moment = datetime.fromisoformat(re.sub(r"[.,]\d+", "", value)).astimezone(UTC)
     except (ValueError, OverflowError) as error:
         raise GoTypeError(f"{path}: {error}") from error
-    return None if moment == _ZERO_TIME else timestamp(moment)
+    return None if moment == _ZERO_TIME else rfc3339(moment)
 
 
 #: metav1.Time: the zero time is marshaled as null.

@@ -112,11 +112,9 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Next action for the Pods of one workload: evict one, wait, or leave the Pods alone. ``waits`` and ``left`` give
-    the reason."""
+    """Next action for the Pods of one workload: evict one, leave the Pods alone for the reason in ``left``, or wait."""
 
     evict: Pod | None = None
-    waits: str = ""
     left: str = ""
 
 
@@ -145,22 +143,19 @@ def limits_of(group: str, kind: str, workload: Mapping[str, Any]) -> Limits:
 
 def next_step(pods: Sequence[Pod], missed: Sequence[Pod], limits: Limits) -> Step:
     """Return the next action. ``pods`` are the active Pods of the workload, ``missed`` those that lack their sidecars,
-    in order.
+    in order; at least one.
 
     Pods are evicted one at a time, and only while all replicas exist. A Pod that is not ready comes first.
     """
-    if not missed:
-        return Step()
     if len(pods) < limits.replicas:
-        return Step(waits=f"{limits.replicas - len(pods)} of its Pods are missing")
+        return Step()
     unready = next((pod for pod in missed if not is_ready(pod)), None)
     if unready is not None:
         return Step(evict=unready)
     if limits.max_unavailable < 1:
         return Step(left="its update strategy allows no Pod to be unavailable; delete the Pods or raise maxUnavailable")
-    unavailable = sum(not is_ready(pod) for pod in pods)
-    if unavailable >= limits.max_unavailable:
-        return Step(waits=f"{unavailable} of its Pods are not ready")
+    if sum(not is_ready(pod) for pod in pods) >= limits.max_unavailable:
+        return Step()
     return Step(evict=missed[0])
 
 

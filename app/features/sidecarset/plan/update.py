@@ -17,7 +17,6 @@ from app.features.sidecarset.injection.metadata import (
     kept_members,
     patched_annotations,
     record_entry,
-    timestamp,
 )
 from app.features.sidecarset.plan.pod_state import twins_to_idle, unsettled, working_twin
 from app.features.sidecarset.plan.settings import (
@@ -29,6 +28,7 @@ from app.features.sidecarset.plan.settings import (
     working_twins,
 )
 from app.features.sidecarset.plan.status import ALONE, Judged, Neighbors, PodCounts, max_unavailable_of
+from app.kube.clock import rfc3339
 from app.kube.objects import Pod
 from app.kube.quantities import IntOrPercentError, scaled
 from app.pods.admission_draft import PodRefusedError
@@ -278,7 +278,7 @@ def updated(view: SetView, pod: Pod, latest: str, version: str, now: datetime) -
     images = {name: image for name, image in view.images.items() if name in present and present[name] != image}
     images |= twins.images
     own = pod.metadata.annotations
-    when = timestamp(now)
+    when = rfc3339(now)
     entry = record_entry(view.name, view.hash, view.sidecar_list, latest)
     try:
         kept = kept_members(
@@ -301,7 +301,7 @@ def updated(view: SetView, pod: Pod, latest: str, version: str, now: datetime) -
 def idled(view: SetView, pod: Pod, now: datetime) -> PodUpdate:
     """Return the update that ends a hot upgrade: the former twins get the empty image. [SS-81]"""
     twins = migrated(view, pod)
-    state = with_state(pod, view.name, view.hash, timestamp(now), twins.images)
+    state = with_state(pod, view.name, view.hash, rfc3339(now), twins.images)
     return _change(pod, twins.images, {**twins.annotations, names.SIDECARSET_IN_PLACE_UPDATE_STATE: state})
 
 

@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
 
 from app.api import names
-from app.features.sidecarset.injection.metadata import hash_record, injected_list, kept_members, record_entry, timestamp
+from app.features.sidecarset.injection.metadata import hash_record, injected_list, kept_members, record_entry
 from app.features.sidecarset.plan.settings import MAX_SETS, injected_sets
 from app.kube.fielderrors import shortened
 from app.pods.admission_draft import PodRefusedError
 
 RECORDED = Path(__file__).parents[3] / "data" / "openkruise" / "01-created-v1beta1.json"
 KEY = "kruise.io/sidecarset-hash"
-
-
-@pytest.mark.behaviour("SS-57")
-def test_times_are_utc_in_whole_seconds() -> None:
-    moment = datetime(2026, 11, 21, 5, 10, 17, 999999, tzinfo=timezone(timedelta(hours=2)))
-    assert timestamp(moment) == timestamp(datetime(2026, 11, 21, 3, 10, 17, tzinfo=UTC)) == "2026-11-21T03:10:17Z"
 
 
 @pytest.mark.behaviour("SS-56")
