@@ -242,18 +242,7 @@ class Scaler:
 
 def _maker(resolved: ResolvedSpec, revision: Revision) -> PodMaker | None:
     template = recorded_template(revision)
-    if template is None:
-        return None
-    return PodMaker(
-        resolved.owner,
-        template,
-        resolved.claim_templates,
-        revision.name,
-        resolved.selector_labels,
-        bare_hash=resolved.settings.gates.short_hash,
-        ready_gate=resolved.settings.gates.ready_gate,
-        managed_fields=resolved.settings.gates.managed_fields,
-    )
+    return PodMaker(resolved, template, revision.name) if template is not None else None
 
 
 def _waiting(pods: Collection[Pod]) -> str:

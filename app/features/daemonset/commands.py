@@ -52,13 +52,10 @@ class Situation:
     observed: Observed
     update: Revision
     ordered: Sequence[Revision]
-    unselected: frozenset[str]
 
     def preview(self) -> Preview:
         update = short_hash(self.update.name)
-        return preview(
-            self.observed, self.resolved.settings, new=update, unselected=self.unselected, obstacle=self.obstacle
-        )
+        return preview(self.observed, self.resolved.settings, new=update, obstacle=self.obstacle)
 
     def obstacle(self, pod: DaemonPod) -> str | None:
         if not has_gate(pod.pod, names.IN_PLACE_UPDATE_READY):
@@ -76,15 +73,14 @@ async def situation(client: Client, owner: DaemonSet, gates: Gates) -> Situation
     revisions = revisions_to_come(resolved.content, known, "", collisions)
     update = revisions.update
     facts = [node_facts(node, resolved.placement, resolved.settings.node_selector) for node in nodes]
-    unselected = frozenset(one.node.metadata.name for one in facts if not one.selected)
     observed = observe(
         {one.node.metadata.name: one.eligibility for one in facts},
         [daemon_pod(pod, resolved.settings) for pod in pods],
-        unselected=unselected,
+        unselected={one.node.metadata.name for one in facts if not one.selected},
         new={short_hash(one.name) for one in (*known, update) if one.data == update.data},
         now=client.clock.now().timestamp(),
     )
-    return Situation(resolved, observed, update, revisions.ordered, unselected)
+    return Situation(resolved, observed, update, revisions.ordered)
 
 
 def progress_of(daemonset: DaemonSet) -> Progress:

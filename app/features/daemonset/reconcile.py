@@ -42,8 +42,6 @@ from app.workloads.writer import Writer
 
 # Reconciliation: compute the plans, carry them out, report the result. [DS-20 … DS-23]
 
-DaemonSetCaches = Caches[DaemonSet]
-
 
 class DaemonSetReconciler(WorkloadReconciler[DaemonSet, DaemonSetState, ResolvedSpec]):
     """Reconciles DaemonSets. ``rng`` draws the suffixes of Pod names; ``options`` are passed to the workload engine."""
@@ -55,7 +53,7 @@ class DaemonSetReconciler(WorkloadReconciler[DaemonSet, DaemonSetState, Resolved
     def __init__(
         self,
         client: Client,
-        caches: DaemonSetCaches,
+        caches: Caches[DaemonSet],
         nodes: Store[Node],
         events: EventRecorder,
         rng: Random,
@@ -156,9 +154,9 @@ DAEMON_REVISIONS: Final = REVISIONS.selected("ControllerRevisions of DaemonSets"
 WATCHED: Final = (DAEMON_SETS, PODS, DAEMON_REVISIONS, NODES)
 
 
-def caches_of(stores: Stores) -> DaemonSetCaches:
+def caches_of(stores: Stores) -> Caches[DaemonSet]:
     """Return the caches that the controller reads in addition to nodes."""
-    return DaemonSetCaches(stores(DAEMON_SETS), stores(PODS), None, stores(DAEMON_REVISIONS))
+    return Caches(stores(DAEMON_SETS), stores(PODS), None, stores(DAEMON_REVISIONS))
 
 
 def daemonset_controller(context: ControllerContext) -> Reconciling:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Any, TypeAlias
 
 from app.api import names
+from app.features.cloneset.plan.settings import ResolvedSpec
 from app.pods.claims import claims_of_pod, with_claim_volumes
 from app.pods.lifecycle import LifecycleState, state_members
-from app.pods.predicates import Owner
 from app.pods.revisions import pod_of_template, revision_labels, short_hash
 from app.workloads.pods import NewPod
 
@@ -20,60 +20,52 @@ Json: TypeAlias = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class PodMaker:
-    """Builds the Pods of one revision. ``template`` is the Pod template; ``claim_templates`` are the current
-    volumeClaimTemplates [CS-74]; ``bare_hash`` is the gate CloneSetShortHash. ``ready_gate`` adds the readiness gate
-    KruisePodReady to Pods, and ``managed_fields`` keeps their metadata.managedFields."""
+    """Builds the Pods of one revision. ``template`` is the Pod template recorded in the revision; the claim templates
+    are the current ones. [CS-74]"""
 
-    owner: Owner
+    resolved: ResolvedSpec
     template: Json
-    claim_templates: Sequence[Json]
     revision: str
-    selector_labels: Mapping[str, str]
-    bare_hash: bool = False
-    ready_gate: bool = True
-    managed_fields: bool = False
 
     def new_pod(self, instance: str, existing: Collection[str]) -> NewPod:
         """Return the Pod with that instance ID and those of its claims that do not exist yet."""
-        name = pod_name(self.owner.name, instance)
-        return NewPod(name, partial(self.pod, instance), self.claims(instance, existing), self.managed_fields)
+        name, gates = pod_name(self.resolved.owner.name, instance), self.resolved.settings.gates
+        return NewPod(name, partial(self.pod, instance), self.claims(instance, existing), gates.managed_fields)
 
     def pod(self, instance: str, now: datetime) -> Json:
-        name = pod_name(self.owner.name, instance)
+        resolved, owner, gates = self.resolved, self.resolved.owner, self.resolved.settings.gates
+        name = pod_name(owner.name, instance)
         state_labels, annotations = state_members(LifecycleState.PREPARING_NORMAL, now)
         body = pod_of_template(
             self.template,
             name,
-            self.owner.namespace,
-            self.owner.reference,
-            generate_name=f"{self.owner.name}-",
+            owner.namespace,
+            owner.reference,
+            generate_name=f"{owner.name}-",
             labels={
-                **revision_labels(self.revision, short_hash(self.revision), bare_hash=self.bare_hash),
+                **revision_labels(self.revision, short_hash(self.revision), bare_hash=gates.short_hash),
                 **state_labels,
                 names.CLONESET_INSTANCE_ID: instance,
             },
             annotations=annotations,
-            readiness_gates=self._readiness_gates,
+            # Pods get the first gate under every update policy [PM-4]. Including the one that admission would append
+            # [PM-176] saves the webhook a patch.
+            readiness_gates=(names.IN_PLACE_UPDATE_READY, *((names.KRUISE_POD_READY,) if gates.ready_gate else ())),
         )
-        if self.claim_templates:
+        if resolved.claim_templates:
             spec = body["spec"]
-            spec["volumes"] = with_claim_volumes(spec.get("volumes"), self.claim_templates, name)
+            spec["volumes"] = with_claim_volumes(spec.get("volumes"), resolved.claim_templates, name)
         return body
-
-    @property
-    def _readiness_gates(self) -> tuple[str, ...]:
-        """Readiness gates that Pods get under every update policy [PM-4]. Including the one that admission would append
-        [PM-176] saves the webhook a patch."""
-        return (names.IN_PLACE_UPDATE_READY, *((names.KRUISE_POD_READY,) if self.ready_gate else ()))
 
     def claims(self, instance: str, existing: Collection[str]) -> list[dict[str, Any]]:
         """Return the claims of that instance ID that do not exist yet. [CS-118]"""
+        resolved, owner = self.resolved, self.resolved.owner
         return claims_of_pod(
-            self.claim_templates,
-            pod_name(self.owner.name, instance),
-            self.owner.namespace,
-            self.owner.reference,
-            {**self.selector_labels, names.CLONESET_INSTANCE_ID: instance},
+            resolved.claim_templates,
+            pod_name(owner.name, instance),
+            owner.namespace,
+            owner.reference,
+            {**resolved.selector_labels, names.CLONESET_INSTANCE_ID: instance},
             existing,
         )
 

@@ -63,14 +63,12 @@ class _Run:
         )
 
 
-def preview(
-    observed: Observed, settings: Settings, *, new: str, unselected: Collection[str], obstacle: Obstacle
-) -> Preview:
+def preview(observed: Observed, settings: Settings, *, new: str, obstacle: Obstacle) -> Preview:
     """Simulate the plans until nothing is left to do. ``new`` is the hash of the current template."""
     there = [*(pod for node in observed.nodes for pod in node.pods), *observed.strays]
     run = _Run(
         eligibilities={node.name: node.eligibility for node in observed.nodes},
-        unselected=unselected,
+        unselected={node.name for node in observed.nodes if not node.selected},
         new=new,
         settings=replace(settings, lifecycle=None),
         obstacle=obstacle,

@@ -12,7 +12,7 @@ import msgspec
 from app.api import names
 from app.features.statefulset.plan.new_pods import pod_name
 from app.features.statefulset.plan.scale import ScalePlan, plan_scaling
-from app.features.statefulset.plan.settings import Replica, Replicas, ResolvedSpec, is_marked
+from app.features.statefulset.plan.settings import Replica, Replicas, ResolvedSpec
 from app.features.statefulset.plan.update import candidates, plan_update
 from app.kube.objects import ObjectMeta, Pod, PodCondition, PodStatus
 from app.pods.lifecycle import LifecycleState
@@ -213,7 +213,7 @@ def _readiness_lines(pod: Replica, resolved: ResolvedSpec, now: float) -> Iterat
 
 
 def _coming_lines(pod: Replica, coming: Preview) -> Iterator[str]:
-    if is_marked(pod):
+    if pod.facts.marked:
         yield f"its deletion was requested (label {names.SPECIFIED_DELETE})"
     waits = coming.ends.startswith("OrderedReady") and coming.of(pod.name) is None and pod.name not in coming.rest
     yield f"next: nothing until this is resolved: {coming.ends}" if waits else next_line(pod.name, coming)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 
 from app.features.statefulset.plan.new_pods import NewRevisions
-from app.features.statefulset.plan.settings import Replica, Replicas, is_marked
+from app.features.statefulset.plan.settings import Replica, Replicas
 from app.features.statefulset.plan.update import candidates
 from app.pods.lifecycle import LifecycleState
 from app.pods.ordinals import Slots
@@ -143,7 +143,7 @@ def _wanted_again(replicas: Replicas, *, current: str, update: str) -> list[Repl
         one
         for one in replicas.wanted
         if one.facts.lifecycle == LifecycleState.PREPARING_DELETE
-        and not (one.terminating or one.ended or is_marked(one))
+        and not (one.terminating or one.ended or one.facts.marked)
     ]
     if not waiting:
         return []

@@ -283,8 +283,3 @@ class Replicas:
         will. [AS-141]"""
         times = (one.facts.available_after for one in self.everyone if not one.terminating)
         return min((time for time in times if now < time < inf), default=inf)
-
-
-def is_marked(replica: Replica) -> bool:
-    """Return whether deletion of the Pod was requested. [AS-89]"""
-    return names.SPECIFIED_DELETE in replica.facts.pod.metadata.labels

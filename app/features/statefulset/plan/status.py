@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any, Final
 
-from app.features.statefulset.plan.settings import Replica, Replicas, is_marked
+from app.features.statefulset.plan.settings import Replica, Replicas
 from app.pods.revisions import short_hash
 from app.workloads.pods import PodFacts
 from app.workloads.settings import Revisions
@@ -39,7 +39,7 @@ def base_status(
     available = [one for one in ready if one.available(now)]
     staying = [one for one in everyone if one.facts not in begun]
     # Of the updated Pods, only marked ones are deleted.
-    deleted = {one.facts for one in everyone if is_marked(one)}.intersection(begun) if current != update else ()
+    deleted = {one.facts for one in everyone if one.facts.marked}.intersection(begun) if current != update else ()
     status: dict[str, Any] = {
         "observedGeneration": generation,
         "replicas": len(everyone),

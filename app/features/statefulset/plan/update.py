@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from app.features.statefulset.plan.claims import ClaimState
 from app.features.statefulset.plan.new_pods import NewRevisions
-from app.features.statefulset.plan.settings import Replica, Replicas, is_marked
+from app.features.statefulset.plan.settings import Replica, Replicas
 from app.pods.lifecycle import LifecycleState
 from app.pods.sorting import by_readable_priority
 from app.workloads.pods import PodFacts
@@ -162,7 +162,7 @@ def _marked_steps(replicas: Replicas, disruptions: _Disruptions, steps: list[Ste
     """Add steps for Pods that are marked for deletion. Return their ordinals. [AS-89 … AS-91, AS-94, AS-142]"""
     handled = set()
     for pod in reversed(replicas.wanted):
-        if is_marked(pod) and (begin or _is_begun(pod)) and not pod.terminating and disruptions.allows(pod):
+        if pod.facts.marked and (begin or _is_begun(pod)) and not pod.terminating and disruptions.allows(pod):
             handled.add(pod.ordinal)
             _replace(pod, MARKED, steps)
     return handled

@@ -5,7 +5,8 @@ from datetime import UTC, datetime
 import pytest
 
 from app.features.cloneset.plan.new_pods import PodMaker
-from app.features.cloneset.plan.settings import Gates
+from app.features.cloneset.plan.settings import Gates, resolve_spec
+from app.features.cloneset.types import CloneSet
 from app.manager.gates import GATES
 from app.pods.predicates import Owner
 
@@ -20,8 +21,11 @@ CLAIM = {
 }
 
 
-def maker(*, bare_hash: bool = False, ready_gate: bool = True) -> PodMaker:
-    return PodMaker(OWNER, TEMPLATE, [CLAIM], "web-5646455f95", {"app": "web"}, bare_hash, ready_gate)
+def maker(gates: Gates | None = None) -> PodMaker:
+    spec = {"selector": {"matchLabels": {"app": "web"}}, "template": TEMPLATE, "volumeClaimTemplates": [CLAIM]}
+    metadata = {"name": "web", "namespace": "shop", "uid": "uid-web"}
+    resolved = resolve_spec(CloneSet.model_validate({"metadata": metadata, "spec": spec}), gates or Gates())
+    return PodMaker(resolved, TEMPLATE, "web-5646455f95")
 
 
 @pytest.mark.behaviour("D-25")
@@ -30,8 +34,7 @@ def maker(*, bare_hash: bool = False, ready_gate: bool = True) -> PodMaker:
 )
 def test_pods_keep_managed_fields_on_request_or_without_the_webhook(switched: dict[str, bool], tracked: bool) -> None:
     gates = Gates.of(lambda name: switched.get(name, GATES[name].default))
-    made = PodMaker(OWNER, TEMPLATE, [], "web-1", {}, managed_fields=gates.managed_fields)
-    assert made.new_pod("7f4x2", ()).managed_fields is tracked
+    assert maker(gates).new_pod("7f4x2", ()).managed_fields is tracked
 
 
 @pytest.mark.behaviour("CS-118")
@@ -51,7 +54,7 @@ def test_a_claim_has_the_labels_of_its_own_template_and_of_the_selector() -> Non
 @pytest.mark.behaviour("CS-142", "PM-4")
 @pytest.mark.parametrize(("bare_hash", "revision"), [(False, "web-5646455f95"), (True, "5646455f95")])
 def test_a_new_pod_has_the_metadata_of_its_set_and_revision(bare_hash: bool, revision: str) -> None:
-    pod = maker(bare_hash=bare_hash).pod("abcde", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
+    pod = maker(Gates(short_hash=bare_hash)).pod("abcde", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
     assert pod["metadata"] == {
         "name": "web-abcde",
         "generateName": "web-",
@@ -73,6 +76,6 @@ def test_a_new_pod_has_the_metadata_of_its_set_and_revision(bare_hash: bool, rev
 @pytest.mark.behaviour("PM-4", "PM-176")
 @pytest.mark.parametrize("ready_gate", [True, False])
 def test_a_new_pod_has_the_gates_that_admission_would_add(ready_gate: bool) -> None:
-    pod = maker(ready_gate=ready_gate).pod("abcde", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
+    pod = maker(Gates(ready_gate=ready_gate)).pod("abcde", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
     gates = [gate["conditionType"] for gate in pod["spec"]["readinessGates"]]
     assert gates == ["mine", "InPlaceUpdateReady", *(["KruisePodReady"] if ready_gate else [])]

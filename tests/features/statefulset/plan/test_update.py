@@ -9,7 +9,7 @@ import pytest
 
 from app.features.statefulset.plan.claims import ClaimState
 from app.features.statefulset.plan.scale import plan_scaling
-from app.features.statefulset.plan.settings import Gates, Settings, is_marked
+from app.features.statefulset.plan.settings import Gates, Settings
 from app.features.statefulset.plan.update import RolloutPlan, candidates, plan_update, released
 from app.workloads.settings import UpdatePolicy
 from app.workloads.steps import StepKind
@@ -133,7 +133,6 @@ def test_marked_pods_are_deleted_from_the_highest_ordinal_within_the_limit() -> 
     # A Pod that is deleted is not updated as well.
     steps = rollout(settings(2, policy=UpdatePolicy.IN_PLACE_IF_POSSIBLE), [pod(0), pod(1, marked=True)]).update.steps
     assert [(step.pod.name, step.kind) for step in steps] == [("web-1", StepKind.RECREATE)]
-    assert is_marked(replicas(settings(1), [pod(0, marked=True)]).wanted[0])
 
 
 @pytest.mark.behaviour("AS-78")
