@@ -297,6 +297,12 @@ def internal(path: Path | str, detail: str) -> FieldError:
     return FieldError(ErrorType.INTERNAL, str(path), "", detail)
 
 
+def new_errors(errors: Iterable[FieldError], former: Iterable[FieldError]) -> list[FieldError]:
+    """Return the errors that the former object does not have, so that objects admitted earlier stay editable."""
+    known = set(map(str, former))
+    return [error for error in errors if str(error) not in known]
+
+
 #: Number of characters after which :func:`aggregate` omits further errors. Each error may quote a whole list, so the
 #: full text could grow with the square of the object's size.
 MAX_AGGREGATE: Final = 64 * 1024

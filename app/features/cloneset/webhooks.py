@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any, Final
@@ -28,7 +28,7 @@ from app.features.cloneset.types import CloneSetSpec, CloneSetV1Alpha1Spec
 from app.features.cloneset.validation import GATE, Facts, pods_to_delete, spec_errors
 from app.kube.admission import Allowed, Decision, Handler, PolicyRule, Review
 from app.kube.client import Client, get_or_none
-from app.kube.fielderrors import FieldError, quote
+from app.kube.fielderrors import FieldError, new_errors, quote
 from app.kube.jsonvalues import json_copy
 from app.kube.objects import Pod, decode_pod
 from app.kube.patches import same
@@ -120,18 +120,12 @@ async def judge(lookups: CloneSetLookups, clone_set: Submitted) -> Judgment:
     facts = Facts(template_errors, refused if older else {})
     errors = [*metadata_errors(metadata), *spec_errors(spec, former, facts, older=older)]
     if not errors:
-        errors += _new(validation.errors(spec, older=older), validation.errors(former or {}, older=older))
+        errors += new_errors(validation.errors(spec, older=older), validation.errors(former or {}, older=older))
     doubts = list(validation.warnings(spec, refused, older=older))
     if lookups.strict and not errors:
-        errors += _new(doubts, validation.warnings(former or {}, {}, older=older))
+        errors += new_errors(doubts, validation.warnings(former or {}, {}, older=older))
     warning = validation.name_warning(str(metadata.get("name") or ""))
     return errors or Allowed((*map(str, doubts), *([warning] if warning else [])))
-
-
-def _new(found: Iterable[FieldError], before: Iterable[FieldError]) -> list[FieldError]:
-    """Return the errors that the stored object does not already have, so that existing objects stay editable."""
-    known = set(map(str, before))
-    return [error for error in found if str(error) not in known]
 
 
 _former_spec: Final = partial(former_spec, CLONE_SET, SPECS, with_defaults=with_defaults)

@@ -22,7 +22,7 @@ from app.features.sidecarset.types import (
     SidecarSet,
 )
 from app.features.sidecarset.validation import SPEC, transfer_errors
-from app.kube.fielderrors import FieldError, Path, forbidden, invalid, not_supported, quote, required
+from app.kube.fielderrors import FieldError, Path, forbidden, invalid, new_errors, not_supported, quote, required
 from app.kube.patches import same
 from app.kube.quantities import is_more_than_all
 from app.kube.validation import is_label_value
@@ -50,8 +50,7 @@ def warnings(sidecar_set: SidecarSet) -> tuple[str, ...]:
 
 def stricter_errors(sidecar_set: SidecarSet, older: SidecarSet | None) -> list[FieldError]:
     """Return the errors that these checks find in the (defaulted) set, except those that ``older`` already had."""
-    known = set(map(str, _all(older))) if older is not None else set()
-    return [error for error in _all(sidecar_set) if str(error) not in known]
+    return new_errors(_all(sidecar_set), _all(older) if older is not None else ())
 
 
 def _all(sidecar_set: SidecarSet) -> Iterator[FieldError]:

@@ -24,6 +24,7 @@ from app.kube.fielderrors import (
     forbidden,
     go_int_or_string,
     invalid,
+    new_errors,
     not_supported,
     quote,
     required,
@@ -95,9 +96,7 @@ def spec_errors(spec: Mapping[str, Any], former: Mapping[str, Any] | None, facts
     errors += selector_errors(spec, "statefulset")
     errors += _template_metadata_errors(spec)
     errors += template_errors(spec, "statefulset")
-    # Objects that OpenKruise admitted stay editable.
-    stored = set(map(str, _stricter_errors(former or {})))
-    errors += (error for error in _stricter_errors(spec) if str(error) not in stored)
+    errors += new_errors(_stricter_errors(spec), _stricter_errors(former or {}))
     if former is None or former.get("volumeClaimTemplates") != spec.get("volumeClaimTemplates"):
         errors += claims_without_spec(spec)
     if former is not None:

@@ -17,6 +17,7 @@ from app.features.uniteddeployment.plan.rollout import COLUMNS, Situation, expla
 from app.features.uniteddeployment.plan.status import PROGRESSING, UPDATED
 from app.features.uniteddeployment.plan.subsets import (
     KIND,
+    RESOURCES,
     Claims,
     SubsetWorkload,
     claim,
@@ -25,7 +26,6 @@ from app.features.uniteddeployment.plan.subsets import (
     is_held,
     is_of,
 )
-from app.features.uniteddeployment.reconcile import RESOURCES
 from app.features.uniteddeployment.types import (
     ADVANCED_STATEFUL_SET,
     CLONE_SET,

@@ -21,7 +21,7 @@ from app.features.uniteddeployment.types import (
     STATEFUL_SET,
     TEMPLATES,
 )
-from app.kube.jsonvalues import json_copy, object_at, objects
+from app.kube.jsonvalues import fill, json_copy, object_at, objects, part
 
 REPLICAS: Final = 1
 REVISION_HISTORY_LIMIT: Final = 10
@@ -89,15 +89,12 @@ def with_defaults(
     spec = object_at(defaulted, "spec")
     if spec is None:
         return defaulted
-    if spec.get("replicas") is None:
-        spec["replicas"] = REPLICAS
-    if spec.get("revisionHistoryLimit") is None:
-        spec["revisionHistoryLimit"] = REVISION_HISTORY_LIMIT
-    strategy = _filled(spec, "updateStrategy")
+    fill(spec, {"replicas": REPLICAS, "revisionHistoryLimit": REVISION_HISTORY_LIMIT})
+    strategy = part(spec, "updateStrategy")
     if strategy is not None:
         strategy["type"] = strategy.get("type") or MANUAL
         if strategy["type"] == MANUAL:
-            _filled(strategy, "manualUpdate")
+            part(strategy, "manualUpdate")
     _default_least(object_at(spec, "topology"))
     if default_templates:
         stored = object_at(_stateful_set(object_at(former, "spec")), "template")
@@ -111,11 +108,11 @@ def as_printed(obj: dict[str, Any]) -> dict[str, Any]:
     spec = object_at(obj, "spec")
     topology = object_at(spec, "topology")
     if topology is not None:
-        _filled(topology, "scheduleStrategy")
+        part(topology, "scheduleStrategy")
         if topology.get("subsets") == []:
             del topology["subsets"]
         for subset in objects(topology.get("subsets")):
-            _filled(subset, "nodeSelectorTerm")
+            part(subset, "nodeSelectorTerm")
     for name in TEMPLATES:
         workload = object_at(object_at(spec, "template"), name)
         if workload is None or object_at(workload, "spec") is None:
@@ -139,8 +136,7 @@ def _default_least(topology: dict[str, Any] | None) -> None:
     ]
     if given and "replicas" not in given:
         for one in subsets:
-            if one.get("minReplicas") is None:
-                one["minReplicas"] = 0
+            fill(one, {"minReplicas": 0})
 
 
 def _stateful_set(spec: dict[str, Any] | None) -> dict[str, Any] | None:
@@ -156,10 +152,3 @@ def _default_stateful_set(spec: dict[str, Any] | None, former: dict[str, Any] | 
         spec["template"] = completed_template(template, former, host_ports=host_ports)
     for claim in objects(spec.get("volumeClaimTemplates")):
         default_claim_template(claim)
-
-
-def _filled(obj: dict[str, Any], name: str) -> dict[str, Any] | None:
-    """Return the field, created if it is missing; None if it has the wrong type."""
-    if obj.get(name) is None:
-        obj[name] = {}
-    return object_at(obj, name)

@@ -10,15 +10,14 @@ from app.api import names
 from app.api.gocore import LABEL_SELECTOR, optional
 from app.api.gojson import GoTypeError, go_value, pointer, struct
 from app.api.gopod import METADATA, POD_TEMPLATE
-from app.features.cloneset.kind import CLONE_SET
-from app.features.statefulset.kind import STATEFUL_SET as ADVANCED_STATEFUL_SET_KIND
-from app.features.uniteddeployment import types
+from app.features.uniteddeployment.defaults import REVISION_HISTORY_LIMIT
 from app.features.uniteddeployment.kind import UNITED_DEPLOYMENT
 from app.features.uniteddeployment.plan import rollout
 from app.features.uniteddeployment.plan.rollout import Situation
 from app.features.uniteddeployment.plan.status import Outcome
 from app.features.uniteddeployment.plan.subsets import (
     KIND,
+    RESOURCES,
     Claims,
     SubsetWorkload,
     claim,
@@ -28,7 +27,6 @@ from app.features.uniteddeployment.plan.subsets import (
     stuck_pods,
 )
 from app.features.uniteddeployment.types import (
-    DEPLOYMENT,
     STATEFUL_SET,
     TEMPLATES,
     ShareError,
@@ -50,7 +48,7 @@ from app.kube.errors import ApiError, KubeError, NotFound, message_of
 from app.kube.events import INVALID_SPEC, EventRecorder
 from app.kube.expectations import is_at_least
 from app.kube.objects import ControllerRevision, Pod, decode_metadata
-from app.kube.resources import DEPLOYMENTS, STATEFULSETS, ObjectKey, Resource
+from app.kube.resources import ObjectKey, Resource
 from app.kube.selector_query import SelectorError
 from app.kube.selectors import Selector, compile_selector
 from app.kube.statuses import KnownStatus, newest_status
@@ -72,7 +70,6 @@ PREDECESSOR_SECONDS: Final = 5.0
 #: Limit of the workloads to build in one reconcile (bytes), and seconds until the rest are built.
 BUILD_BYTES: Final = 1024 * 1024
 BUILD_AGAIN: Final = 0.5
-REVISION_HISTORY_LIMIT: Final = 10
 _WORKLOAD: Final = struct(optional("metadata", METADATA), optional("spec", struct(optional("template", POD_TEMPLATE))))
 #: Go types of the parts of the spec without a schema.
 TEMPLATE_TYPES: Final = struct(
@@ -112,13 +109,12 @@ class _State:
 class UnitedDeploymentReconciler:
     """Reconciles UnitedDeployments."""
 
-    def __init__(self, client: Client, caches: Caches, events: EventRecorder, kinds: Mapping[str, Resource]) -> None:
+    def __init__(self, client: Client, caches: Caches, events: EventRecorder) -> None:
         self._client = client
         self._clock = client.clock
         self._caches = caches
-        self._kinds = kinds
-        self._writer = SubsetWriter(client, events, kinds)
-        self._unseen = UnseenWorkloads(client, caches.workloads, kinds)
+        self._writer = SubsetWriter(client, events)
+        self._unseen = UnseenWorkloads(client, caches.workloads)
         self._history = History(client, caches.revisions)
         self._states: dict[ObjectKey, _State] = {}
 
@@ -266,7 +262,7 @@ class UnitedDeploymentReconciler:
             subset: [
                 pod
                 for pod in self._caches.pods.by_index(SUBSET, f"{namespace}/{subset}")
-                if is_of(self._kinds[kind], workload, pod)
+                if is_of(RESOURCES[kind], workload, pod)
             ]
             for subset, workload in existing.items()
         }
@@ -404,13 +400,6 @@ def _is_stale(error: KubeError) -> bool:
 
 NAME: Final = "uniteddeployment-controller"
 UNITED: Final = Watched.kind(UNITED_DEPLOYMENT, UnitedDeployment)
-#: Resource of each template.
-RESOURCES: Final[Mapping[str, Resource]] = {
-    STATEFUL_SET: STATEFULSETS,
-    DEPLOYMENT: DEPLOYMENTS,
-    types.CLONE_SET: CLONE_SET.resource(),
-    types.ADVANCED_STATEFUL_SET: ADVANCED_STATEFUL_SET_KIND.resource(),
-}
 
 
 def subset_keys(pod: Pod) -> Iterable[str]:
@@ -435,7 +424,7 @@ def uniteddeployment_controller(context: ControllerContext) -> Reconciling:
     stores = context.stores
     workloads = {template: stores(watched) for template, watched in WORKLOADS.items()}
     caches = Caches(stores(UNITED), stores(SUBSET_PODS), stores(REVISIONS), workloads)
-    reconciler = UnitedDeploymentReconciler(context.client, caches, context.events, RESOURCES)
+    reconciler = UnitedDeploymentReconciler(context.client, caches, context.events)
     return Reconciling(
         reconciler,
         [

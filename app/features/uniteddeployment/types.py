@@ -239,6 +239,12 @@ class UnitedDeploymentSpec(ApiModel):
     def schedule_strategy(self) -> ScheduleStrategy:
         return (self.topology.schedule_strategy if self.topology is not None else None) or ScheduleStrategy()
 
+    @property
+    def partitions(self) -> Mapping[str, int]:
+        """Number of Pods that stay at the old revision, by subset."""
+        manual = self.update_strategy.manual_update if self.update_strategy is not None else None
+        return (manual.partitions or {}) if manual is not None else {}
+
 
 class UnitedDeploymentV1Alpha1Spec(UnitedDeploymentSpec):
     """Desired state of the UnitedDeployment."""

@@ -37,6 +37,7 @@ from app.kube.fielderrors import (
     forbidden,
     go_string_map,
     invalid,
+    new_errors,
     not_supported,
     quote,
     required,
@@ -178,9 +179,8 @@ def topology_errors(spec: UnitedDeploymentSpec) -> list[FieldError]:
 def warnings(spec: UnitedDeploymentSpec) -> tuple[str, ...]:
     """Return warnings about settings without effect."""
     found = []
-    partitions = _partitions(spec)
     given = template_of(spec)
-    if given is not None and given[0] == DEPLOYMENT and any(partitions.values()):
+    if given is not None and given[0] == DEPLOYMENT and any(spec.partitions.values()):
         found.append(
             "spec.updateStrategy.manualUpdate.partitions: Deployments have no partition, so all Pods are updated"
         )
@@ -304,14 +304,11 @@ def _new_template_errors(spec: UnitedDeploymentSpec, former: UnitedDeploymentSpe
     given = template_of(spec)
     if former is None or given is None or given[0] != CLONE_SET:
         return errors
-    known = set(map(str, _template_errors(former)))
-    return [error for error in errors if str(error) not in known]
+    return new_errors(errors, _template_errors(former))
 
 
 def _rolling(workload: Mapping[str, Any]) -> Mapping[str, Any]:
-    strategy = (workload.get("spec") or {}).get("updateStrategy")
-    rolling = strategy.get("rollingUpdate") if isinstance(strategy, dict) else None
-    return rolling if isinstance(rolling, dict) else {}
+    return as_object(as_object(as_object(workload.get("spec")).get("updateStrategy")).get("rollingUpdate"))
 
 
 def _share_errors(spec: UnitedDeploymentSpec) -> list[FieldError]:
@@ -403,7 +400,7 @@ def _update_errors(spec: UnitedDeploymentSpec) -> list[FieldError]:
     errors = []
     if strategy.type not in ("", MANUAL):
         errors.append(not_supported(SPEC.child("updateStrategy", "type"), strategy.type, [MANUAL]))
-    partitions = _partitions(spec)
+    partitions = spec.partitions
     known = {one.name for one in spec.subsets}
     shown = GoLiteral(
         f"map[string]int32{{{', '.join(f'{quote(key)}:{partitions[key]}' for key in sorted(partitions))}}}"
@@ -440,12 +437,6 @@ def _go_share(share: Share | None) -> GoLiteral:
     return GoLiteral(f"intstr.IntOrString{{Type:{kind}, IntVal:{number}, StrVal:{quote(text)}}}")
 
 
-def _partitions(spec: UnitedDeploymentSpec) -> Mapping[str, int]:
-    manual = spec.update_strategy.manual_update if spec.update_strategy is not None else None
-    return (manual.partitions or {}) if manual is not None else {}
-
-
-def _labels(obj: Any) -> dict[str, str]:
-    metadata = obj.get("metadata") if isinstance(obj, dict) else None
-    labels = metadata.get("labels") if isinstance(metadata, dict) else None
-    return {key: str(value) for key, value in labels.items()} if isinstance(labels, dict) else {}
+def _labels(obj: Mapping[str, Any]) -> dict[str, str]:
+    labels = as_object(as_object(obj.get("metadata")).get("labels"))
+    return {key: str(value) for key, value in labels.items()}

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from app.api import names
+from app.features.uniteddeployment.defaults import REPLICAS
 from app.features.uniteddeployment.kind import UNITED_DEPLOYMENT
 from app.features.uniteddeployment.plan.rollout import Situation
 from app.features.uniteddeployment.plan.status import (
@@ -22,6 +23,7 @@ from app.features.uniteddeployment.plan.status import (
 )
 from app.features.uniteddeployment.plan.subsets import (
     KIND,
+    RESOURCES,
     SHOWN_KINDS,
     Built,
     SubsetWorkload,
@@ -37,7 +39,7 @@ from app.kube.errors import UNANSWERED, Conflict, KubeError, NotFound, message_o
 from app.kube.events import EventRecorder, reference
 from app.kube.objects import Pod, decode_metadata
 from app.kube.patches import pointer
-from app.kube.resources import PODS, Resource
+from app.kube.resources import PODS
 from app.kube.selectors import selector_text
 from app.kube.statuses import KnownStatus, write_status
 from app.kube.store import Store
@@ -59,16 +61,15 @@ class Written:
 
 
 class SubsetWriter:
-    """Writes workloads and Pods. ``resources`` maps templates to resources."""
+    """Writes workloads and Pods."""
 
-    def __init__(self, client: Client, events: EventRecorder, resources: Mapping[str, Resource]) -> None:
+    def __init__(self, client: Client, events: EventRecorder) -> None:
         self._client = client
         self._events = events
-        self._resources = resources
 
     async def create(self, united: UnitedDeployment, kind: str, missing: Sequence[Built]) -> Written:
         """Create workloads in batches of 1, 2, 4, …, and stop after the first batch with a failure."""
-        resource, namespace = self._resources[kind], united.metadata.namespace
+        resource, namespace = RESOURCES[kind], united.metadata.namespace
         owner = KIND.owner(united.metadata)
 
         async def create(one: Built) -> str:
@@ -110,7 +111,7 @@ class SubsetWriter:
             metadata = workload.metadata
             try:
                 await self._client.delete(
-                    self._resources[kind],
+                    RESOURCES[kind],
                     metadata.name,
                     metadata.namespace,
                     uid=metadata.uid,
@@ -211,7 +212,7 @@ class SubsetWriter:
         metadata = workload.metadata
         same = {"op": "test", "path": "/metadata/uid", "value": metadata.uid}
         await self._client.patch(
-            self._resources[kind],
+            RESOURCES[kind],
             metadata.name,
             [same, *operations],
             metadata.namespace,
@@ -267,15 +268,12 @@ class Creations:
 
 
 class UnseenWorkloads:
-    """Finds created workloads that are not in the caches yet. ``resources`` maps templates to resources."""
+    """Finds created workloads that are not in the caches yet. ``caches`` has the workloads by template."""
 
-    def __init__(
-        self, client: Client, caches: Mapping[str, Store[SubsetWorkload]], resources: Mapping[str, Resource]
-    ) -> None:
+    def __init__(self, client: Client, caches: Mapping[str, Store[SubsetWorkload]]) -> None:
         self._client = client
         self._clock = client.clock
         self._caches = caches
-        self._resources = resources
 
     async def wait(self, united: UnitedDeployment, creations: Creations) -> float:
         """Return the seconds to wait for a created workload to appear; 0 if none is missing."""
@@ -298,7 +296,7 @@ class UnseenWorkloads:
         """Return owned workloads that have lost their subset label. [UD-32]"""
         namespace, selector = united.metadata.namespace or "", f"!{names.SUBSET_NAME}"
         listed = await self._client.list(
-            self._resources[kind], namespace, label_selector=selector, decode=decode_subset_workload
+            RESOURCES[kind], namespace, label_selector=selector, decode=decode_subset_workload
         )
         owner = KIND.owner(united.metadata)
         return [
@@ -313,7 +311,7 @@ class UnseenWorkloads:
         if found is None:
             return []
         listed = await self._client.list(
-            self._resources[found[0]],
+            RESOURCES[found[0]],
             united.metadata.namespace or "",
             label_selector=names.SUBSET_NAME,
             decode=decode_metadata,
@@ -323,9 +321,6 @@ class UnseenWorkloads:
 
 
 # Status of a UnitedDeployment, written if it changed. [UD-63 … UD-70]
-
-#: Default of spec.replicas, normally set by the webhook.
-_REPLICAS: Final = 1
 
 
 async def report(
@@ -348,7 +343,7 @@ async def report(
             outcome,
             updated,
             revision=found.revisions.update.name,
-            replicas=_REPLICAS if united.spec.replicas is None else united.spec.replicas,
+            replicas=REPLICAS if united.spec.replicas is None else united.spec.replicas,
             collisions=found.revisions.collision_count,
             selector=selector_text(united.spec.selector),
             reserves=found.reserves,

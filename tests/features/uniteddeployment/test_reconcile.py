@@ -418,7 +418,7 @@ async def test_a_pod_that_cannot_be_deleted_does_not_keep_the_next_subset_stuck(
     server = MemoryServer(fail=lambda request: json_response(403 if request.path.endswith("/a-0") else 200, {}))
     client = Client(server, VirtualClock())
     pods = [Pod(metadata=ObjectMeta(name=name, namespace=NAMESPACE, uid=name)) for name in ("a-0", "b-0")]
-    errors = await SubsetWriter(client, EventRecorder(client, "tests"), {}).delete_pods(pods)
+    errors = await SubsetWriter(client, EventRecorder(client, "tests")).delete_pods(pods)
     assert [error.partition(":")[0] for error in errors] == ["Pod a-0"]
     assert [request.path.rpartition("/")[2] for request in server.requests] == ["a-0", "b-0"]
 
@@ -433,7 +433,7 @@ async def test_a_new_object_costs_the_same_however_many_workloads_other_namespac
             cache.put(subsets.decode_subset_workload(orjson.dumps({"metadata": metadata})))
         client = Client(MemoryServer(), VirtualClock())
         caches = Caches(stores(reconcile.UNITED), Store(), Store(), {CLONE_SET: cache})
-        reconciler = UnitedDeploymentReconciler(client, caches, EventRecorder(client, "tests"), {})
+        reconciler = UnitedDeploymentReconciler(client, caches, EventRecorder(client, "tests"))
         metadata = {"name": "web", "namespace": NAMESPACE, "uid": "u"}
         spec = {"selector": {}, "topology": {"subsets": [{"name": "a"}]}}
         united = UnitedDeployment.model_validate({"metadata": metadata, "spec": spec})

@@ -100,10 +100,7 @@ class Situation:
 
     def partition(self, subset: str, replicas: int) -> int:
         """Return the partition of a subset. [UD-47]"""
-        strategy = self.united.spec.update_strategy
-        manual = strategy.manual_update if strategy is not None else None
-        partitions = (manual.partitions or {}) if manual is not None else {}
-        return max(0, min(partitions.get(subset, 0), replicas))
+        return max(0, min(self.united.spec.partitions.get(subset, 0), replicas))
 
     def condition(self, subset: str) -> Mapping[str, Any] | None:
         found = self.schedulable.get(subset)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
@@ -258,14 +258,6 @@ class Reservation:
         return len(self.uids)
 
 
-@dataclass(slots=True)
-class _Found:
-    labels: list[tuple[Pod, bool]] = field(default_factory=list)
-    reserved: set[str] = field(default_factory=set)
-    overdue: int = 0
-    times: list[float] = field(default_factory=list)
-
-
 def reservation(
     pods: Sequence[Pod],
     *,
@@ -296,7 +288,10 @@ def reservation(
         if pod.metadata.labels.get(names.UNITED_REVISION_HASH) == update
     )
     overdue_in = limits.critical - (now - updating_since).total_seconds()
-    found = _Found()
+    labels: list[tuple[Pod, bool]] = []
+    uids: set[str] = set()
+    times: list[float] = []
+    overdue = 0
     for pod in active:
         left, label = late[pod.metadata.uid], _label(pod, written)
         is_outdated = pod.metadata.uid in outdated
@@ -305,23 +300,22 @@ def reservation(
             settled = not is_outdated and ready_in is not None and ready_in < 0
             reserved = not settled
             if reserved and ready_in is not None and not is_outdated:
-                found.times.append(ready_in + _LATER)
+                times.append(ready_in + _LATER)
         elif not is_outdated:
             reserved = left is not None and left < 0
             if left is not None and not reserved:
-                found.times.append(left + _LATER)
+                times.append(left + _LATER)
         else:
             stuck = blocked or (left is not None and left < 0)
             reserved = stuck and overdue_in < 0
             if not reserved and (blocked or left is not None):
-                found.times += [max(one, 0.0) + _LATER for one in (overdue_in, left or 0.0) if one > 0]
+                times += [max(one, 0.0) + _LATER for one in (overdue_in, left or 0.0) if one > 0]
         if reserved:
-            found.reserved.add(pod.metadata.uid)
-        found.overdue += reserved and is_outdated and is_ready(pod)
+            uids.add(pod.metadata.uid)
+        overdue += reserved and is_outdated and is_ready(pod)
         if label is not reserved:
-            found.labels.append((pod, reserved))
-    again = min(found.times, default=0.0)
-    return Reservation(found.labels, frozenset(found.reserved), found.overdue, len(outdated), len(active), again)
+            labels.append((pod, reserved))
+    return Reservation(labels, frozenset(uids), overdue, len(outdated), len(active), min(times, default=0.0))
 
 
 def schedulability(

@@ -10,6 +10,8 @@ from app.api import names
 from app.api.gojson import dumps_go
 from app.api.gopod import POD
 from app.features.cloneset import defaults as cloneset
+from app.features.cloneset.kind import CLONE_SET as CLONE_SET_KIND
+from app.features.statefulset.kind import STATEFUL_SET as STATEFUL_SET_KIND
 from app.features.uniteddeployment.defaults import REPLICAS, as_printed
 from app.features.uniteddeployment.kind import UNITED_DEPLOYMENT
 from app.features.uniteddeployment.types import (
@@ -26,7 +28,7 @@ from app.kube.jsonvalues import as_object, json_copy
 from app.kube.objects import ObjectMeta, Pod, Struct, decoder
 from app.kube.patches import PatchError, strategic_merge
 from app.kube.quantities import IntOrPercentError, scaled
-from app.kube.resources import DEPLOYMENTS, Resource
+from app.kube.resources import DEPLOYMENTS, STATEFULSETS, Resource
 from app.kube.validation import is_dns1123_subdomain
 from app.pods.node_fit import joining_problem
 from app.pods.ordinals import ordinal_of
@@ -44,6 +46,13 @@ GENERATED: Final = 5
 LONGEST_LABELED: Final = 52
 #: Default of maxUnavailable, by kind.
 _MAX_UNAVAILABLE: Final[Mapping[str, str]] = {CLONE_SET: cloneset.MAX_UNAVAILABLE, DEPLOYMENT: "25%"}
+#: Resource of each template.
+RESOURCES: Final[Mapping[str, Resource]] = {
+    STATEFUL_SET: STATEFULSETS,
+    DEPLOYMENT: DEPLOYMENTS,
+    CLONE_SET: CLONE_SET_KIND.resource(),
+    ADVANCED_STATEFUL_SET: STATEFUL_SET_KIND.resource(),
+}
 #: Names of the kinds in events.
 SHOWN_KINDS: Final[Mapping[str, str]] = {
     STATEFUL_SET: "StatefulSet",
