@@ -13,6 +13,7 @@ from app.api import names
 from app.api.gojson import GoTypeError, dumps_go, go_value, list_of
 from app.api.gopod import CLAIM
 from app.kube.hashes import Random, deep_hash, random_suffix
+from app.kube.jsonvalues import objects
 from app.kube.objects import PersistentVolumeClaim, Pod
 from app.pods.predicates import controller_reference
 
@@ -116,6 +117,13 @@ def with_claim_volumes(
     ]
     taken = {claim["name"] for claim in claims}
     return [*claims, *(volume for volume in volumes or () if volume.get("name") not in taken)]
+
+
+def claim_volumes(templates: Any) -> list[dict[str, Any]]:
+    """Return a volume per claim template, named like it, so that a Pod template can be validated before any Pod has
+    claims. ``templates`` may be any JSON."""
+    names_of_claims = map(claim_template_name, objects(templates))
+    return [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in names_of_claims]
 
 
 @dataclass(frozen=True, slots=True)

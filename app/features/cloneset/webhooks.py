@@ -33,6 +33,7 @@ from app.kube.jsonvalues import json_copy
 from app.kube.objects import Pod, decode_pod
 from app.kube.patches import same
 from app.kube.resources import PODS
+from app.pods.claims import claim_volumes
 from app.pods.predicates import Owner, is_controlled_by
 from app.pods.template_check import PERMISSION as MAY_CHECK_TEMPLATES
 from app.pods.template_check import TemplateLookups, complete_templates, default_templates, judge_template
@@ -161,11 +162,8 @@ def _with_claim_volumes(spec: Mapping[str, Any]) -> dict[str, Any]:
     defaulted = json_copy({field: spec.get(field) for field in ("template", "volumeClaimTemplates")})
     default_templates(defaulted)
     template: dict[str, Any] = defaulted["template"]
-    names_of_claims = [
-        str((claim.get("metadata") or {}).get("name") or "") for claim in defaulted["volumeClaimTemplates"] or ()
-    ]
-    if names_of_claims and isinstance(template.get("spec"), dict):
-        volumes = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in names_of_claims]
+    volumes = claim_volumes(defaulted["volumeClaimTemplates"])
+    if volumes and isinstance(template.get("spec"), dict):
         template["spec"]["volumes"] = [*volumes, *(template["spec"].get("volumes") or ())]
     return template
 

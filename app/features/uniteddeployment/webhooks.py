@@ -19,7 +19,7 @@ from app.api.webhooks import (
 )
 from app.features.uniteddeployment.defaults import as_printed, with_defaults
 from app.features.uniteddeployment.kind import UNITED_DEPLOYMENT
-from app.features.uniteddeployment.types import STATEFUL_SET, UnitedDeployment, template_of
+from app.features.uniteddeployment.types import UnitedDeployment, template_of
 from app.features.uniteddeployment.validation import (
     TEMPLATE,
     creation_errors,
@@ -32,6 +32,7 @@ from app.kube.admission import Allowed, Decision, Denied, Handler, Operation, Pa
 from app.kube.fielderrors import FieldError, required
 from app.kube.jsonvalues import json_copy
 from app.kube.patches import diff, same
+from app.pods.claims import claim_volumes
 from app.pods.template_check import PERMISSION as MAY_CHECK_TEMPLATES
 from app.pods.template_check import TemplateLookups, judge_template
 
@@ -121,17 +122,7 @@ async def _template_errors(
     template = json_copy((workload.get("spec") or {}).get("template") or {})
     if not isinstance(template, dict) or not isinstance(template.get("spec"), dict | None):
         return [required(path.child("spec"))]
-    if name == STATEFUL_SET or "Claim" in str(workload.get("spec")):
-        _add_claim_volumes(template, workload.get("spec") or {})
+    if volumes := claim_volumes((workload.get("spec") or {}).get("volumeClaimTemplates")):
+        pod = template.get("spec") or {}
+        template["spec"] = {**pod, "volumes": [*volumes, *(pod.get("volumes") or ())]}
     return await judge_template(lookups, template, path)
-
-
-def _add_claim_volumes(template: dict[str, Any], spec: Mapping[str, Any]) -> None:
-    """Add a volume per claim template, so that volume mounts can refer to it."""
-    claims = spec.get("volumeClaimTemplates")
-    listed = [one for one in claims if isinstance(one, dict)] if isinstance(claims, list) else []
-    called = [str((one.get("metadata") or {}).get("name") or "") for one in listed]
-    if called:
-        volumes = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in called]
-        pod = template.setdefault("spec", {})
-        pod["volumes"] = [*volumes, *(pod.get("volumes") or ())]

@@ -31,6 +31,7 @@ from app.kube.objects import ConfigMap
 from app.kube.patches import PatchError, strategic_merge
 from app.kube.resources import DEPLOYMENTS, JOBS, REPLICASETS, STATEFULSETS
 from app.kube.store import Store
+from app.pods.claims import claim_volumes
 from app.pods.custom_workloads import ConfiguredList, WhitelistError
 from app.pods.template_check import PERMISSION, template_errors
 
@@ -192,11 +193,7 @@ def template_of(workload: Mapping[str, Any]) -> Mapping[str, Any] | None:
     template = spec.get("template")
     if not isinstance(template, Mapping):
         return None
-    claims = [
-        {"name": name, "persistentVolumeClaim": {"claimName": name}}
-        for claim in spec.get("volumeClaimTemplates") or ()
-        if isinstance(claim, Mapping) and (name := (claim.get("metadata") or {}).get("name"))
-    ]
+    claims = [claim for claim in claim_volumes(spec.get("volumeClaimTemplates")) if claim["name"]]
     pod_spec = template.get("spec") or {}
     replaced = {claim["name"] for claim in claims}
     own = [volume for volume in pod_spec.get("volumes") or () if volume.get("name") not in replaced]
