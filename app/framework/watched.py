@@ -37,6 +37,8 @@ from app.kube.objects import (
     decode_workload,
 )
 from app.kube.resources import Resource
+from app.kube.selector_query import SelectorError
+from app.kube.selectors import parse_query
 from app.kube.store import IndexFunction, Store
 from app.pods.predicates import BY_CONTROLLER, controller_keys
 
@@ -181,6 +183,19 @@ def _namespace(pod: Pod) -> list[str]:
 
 #: Pods, also indexed by namespace.
 PODS_BY_NAMESPACE: Final = PODS.indexed(**{BY_NAMESPACE: _namespace})
+
+
+def matching_pods(pods: Store[Pod], namespace: str, query: str) -> list[Pod]:
+    """Return the Pods of a namespace that match a selector in string form, from :data:`PODS_BY_NAMESPACE`. An empty or
+    invalid selector matches none."""
+    try:
+        selector = parse_query(query)
+    except SelectorError:
+        return []
+    here = () if selector.empty else pods.by_index(BY_NAMESPACE, namespace)
+    return [pod for pod in here if selector.matches(pod.metadata.labels)]
+
+
 CLAIMS: Final[Watched[PersistentVolumeClaim]] = Watched(
     "PersistentVolumeClaims", resources.PERSISTENTVOLUMECLAIMS, decode_persistent_volume_claim, indexes=_OWNED
 )

@@ -31,6 +31,7 @@ from app.framework.watched import (
     STATEFULSETS,
     Stores,
     Watched,
+    matching_pods,
 )
 from app.kube.client import Client
 from app.kube.discovery import KindMapper
@@ -39,8 +40,6 @@ from app.kube.jsonvalues import as_object
 from app.kube.objects import ConfigMap, Metadata, ObjectMeta, OwnerReference, Pod, Struct, decode_metadata
 from app.kube.objects import Workload as NativeWorkload
 from app.kube.resources import Resource
-from app.kube.selector_query import SelectorError
-from app.kube.selectors import parse_query
 from app.kube.store import Store
 from app.pods.custom_workloads import ConfiguredList, GroupKind, ListedKind, listed_kinds
 from app.pods.predicates import BY_CONTROLLER, Owner, is_active, owner_key, refers_to
@@ -165,18 +164,8 @@ class Workloads:
             ]
         pods = [pod for owner in owners for pod in caches.pods.by_index(BY_CONTROLLER, owner.index_key)]
         if not pods:
-            pods = self._selected(found.selector, namespace)
+            pods = matching_pods(caches.pods, namespace, found.selector)
         return [pod for pod in pods if is_active(pod)]
-
-    def _selected(self, text: str, namespace: str) -> list[Pod]:
-        try:
-            selector = parse_query(text)
-        except SelectorError:
-            return []
-        if selector.empty:
-            return []
-        here = self._caches.pods.by_index(BY_NAMESPACE, namespace)
-        return [pod for pod in here if selector.matches(pod.metadata.labels)]
 
     async def _of_selector(self, claim: Claim, namespace: str) -> Members:
         here = self._caches.pods.by_index(BY_NAMESPACE, namespace)

@@ -43,31 +43,20 @@ from app.pods.predicates import is_active
 # cost of each Pod.
 
 
-@dataclass(frozen=True, slots=True)
-class Subset:
-    """State of a subset for the latest version: its Pods, and whether it gets the next Pod."""
-
-    name: str
-    takes: str
-    pods: int
-    coming: int
-    going: int
-    places: str
-    next: str
-    #: The scheduler found no node for its Pods, so new Pods skip the subset for a while.
-    unschedulable: bool = False
+#: Headings of the two tables.
+_SUBSETS: Final = ("SUBSET", "TAKES", "PODS", "COMING", "GOING", "PLACES", "NEXT POD")
+_PODS: Final = ("POD", "VERSION", "SUBSET", "COST", "BECAUSE")
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Explanation of a WorkloadSpread. ``next`` is a sentence about the next Pod."""
+    """Explanation of a WorkloadSpread: a row per subset and per Pod, and suggestions for the user. ``next`` is a
+    sentence about the next Pod."""
 
-    subsets: Sequence[Subset]
+    subsets: Sequence[tuple[str, ...]]
     next: str
-    #: Name, version, subset, deletion cost and reason, per Pod.
-    pods: Sequence[tuple[str, str, str, str, str]]
-    #: Suggestions for the user.
-    todo: Sequence[str] = ()
+    pods: Sequence[tuple[str, ...]]
+    todo: Sequence[str]
 
 
 def explain(spread: WorkloadSpread, pods: Iterable[tuple[Pod, str]], wanted: int, latest: str) -> Explanation:
@@ -75,8 +64,7 @@ def explain(spread: WorkloadSpread, pods: Iterable[tuple[Pod, str]], wanted: int
     target."""
     version = latest or VERSION_IGNORED
     ordinals = spread.spec.target_ref.kind == "StatefulSet"
-    found, chosen = _subsets(spread, version, wanted, ordinals=ordinals)
-    todo = [f"free up capacity for subset {one.name}: its Pods are unschedulable" for one in found if one.unschedulable]
+    found, chosen, todo = _subsets(spread, version, wanted, ordinals=ordinals)
     if ordinals:
         sentence = "Pods are assigned by ordinal, in the order of the subsets."
     elif chosen:
@@ -87,15 +75,20 @@ def explain(spread: WorkloadSpread, pods: Iterable[tuple[Pod, str]], wanted: int
     return Explanation(found, sentence, [_pod(spread, pod, of) for pod, of in pods], todo)
 
 
-def _subsets(spread: WorkloadSpread, version: str, wanted: int, *, ordinals: bool) -> tuple[list[Subset], str]:
+def _subsets(
+    spread: WorkloadSpread, version: str, wanted: int, *, ordinals: bool
+) -> tuple[list[tuple[str, ...]], str, list[str]]:
+    """Return a row per subset, the subset that gets the next Pod, and suggestions."""
     statuses = version_statuses(spread, version, wanted)
-    found: list[Subset] = []
+    found: list[tuple[str, ...]] = []
+    todo = []
     chosen, first = "", 0
     for subset, status in zip(spread.spec.subsets, statuses, strict=False):
         limit, places = limit_of(subset, wanted), places_of(subset, status, wanted)
         condition = schedulable(status)
-        unschedulable = condition is not None and condition.status == "False"
-        if condition is not None and unschedulable:
+        if condition is not None and condition.status == "False":
+            # The scheduler found no node for its Pods, so new Pods skip the subset for a while.
+            todo.append(f"free up capacity for subset {subset.name}: its Pods are unschedulable")
             what = f"skipped: its Pods have been unschedulable since {condition.last_transition_time}"
         elif ordinals:
             what = f"ordinals from {first}" if limit is None else f"ordinals {first} to {first + limit - 1}"
@@ -109,13 +102,13 @@ def _subsets(spread: WorkloadSpread, version: str, wanted: int, *, ordinals: boo
         takes = "any number" if limit is None else str(limit)
         if isinstance(subset.max_replicas, str):
             takes = f"{subset.max_replicas} of {wanted}: {takes}"
-        coming, going = len(status.creating_pods or ()), len(status.deleting_pods or ())
+        counts = (status.replicas, len(status.creating_pods or ()), len(status.deleting_pods or ()))
         shown = "any number" if places == UNLIMITED else str(places)
-        found.append(Subset(subset.name, takes, status.replicas, coming, going, shown, what, unschedulable))
-    return found, chosen
+        found.append((subset.name, takes, *map(str, counts), shown, what))
+    return found, chosen, todo
 
 
-def _pod(spread: WorkloadSpread, pod: Pod, version: str) -> tuple[str, str, str, str, str]:
+def _pod(spread: WorkloadSpread, pod: Pod, version: str) -> tuple[str, ...]:
     subset = recorded_subset(spread, pod)
     cost = pod.metadata.annotations.get(names.POD_DELETION_COST, "-")
     if not is_active(pod):
@@ -130,17 +123,6 @@ def _pod(spread: WorkloadSpread, pod: Pod, version: str) -> tuple[str, str, str,
         why = "-"
     shown = "-" if subset in (None, NO_SUBSET) else str(subset)
     return pod.metadata.name, "-" if version == VERSION_IGNORED else version, shown, cost, why
-
-
-def rows(found: Explanation) -> Mapping[str, list[tuple[str, ...]]]:
-    """Return the tables of subsets and Pods with their headings."""
-    subsets: list[tuple[str, ...]] = [("SUBSET", "TAKES", "PODS", "COMING", "GOING", "PLACES", "NEXT POD")]
-    subsets += [
-        (one.name, one.takes, str(one.pods), str(one.coming), str(one.going), one.places, one.next)
-        for one in found.subsets
-    ]
-    pods: list[tuple[str, ...]] = [("POD", "VERSION", "SUBSET", "COST", "BECAUSE"), *found.pods]
-    return {"subsets": subsets, "pods": pods}
 
 
 #: Default of the manager's flag, whose actual value the command does not know.
@@ -173,11 +155,11 @@ async def explain_object(client: Client, stored: Stored, _enabled: Enabled) -> R
         for pod in sorted(found.pods, key=lambda pod: pod.metadata.name)
     ]
     explained = explain(spread, pods, found.wanted, found.latest)
-    tables = rows(explained)
     head = f"WorkloadSpread {spread.name}: {target.kind} {target.name} wants {found.wanted} Pods"
-    parts = [one_line(head), table(tables["subsets"]), one_line(explained.next)]
-    whole = "\n".join([*parts, "", table(tables["pods"])] if pods else parts)
-    return report(whole, explained.todo)
+    parts = [one_line(head), table([_SUBSETS, *explained.subsets]), one_line(explained.next)]
+    if pods:
+        parts += ["", table([_PODS, *explained.pods])]
+    return report("\n".join(parts), explained.todo)
 
 
 async def _fill(client: Client, one: Watched[Any], stores: Stores, namespace: str) -> None:

@@ -17,11 +17,12 @@ from app.features.workloadspread.index import PreparedSpread
 from app.features.workloadspread.plan.targets import ReplicasPathError, Whitelist, replicas_of
 from app.features.workloadspread.types import WorkloadSpread
 from app.features.workloadspread.webhooks import TARGETS
-from app.framework.watched import BY_NAMESPACE
+from app.framework.watched import matching_pods
 from app.kube.client import Client
 from app.kube.concurrency import Coalesced
 from app.kube.discovery import KindMapper
 from app.kube.errors import UNANSWERED, Forbidden, NotFound
+from app.kube.jsonvalues import as_object
 from app.kube.objects import (
     ConfigMap,
     Job,
@@ -36,8 +37,6 @@ from app.kube.objects import (
 )
 from app.kube.objects import Workload as NativeWorkload
 from app.kube.resources import DEPLOYMENTS, REPLICASETS, ObjectKey, Resource
-from app.kube.selector_query import SelectorError
-from app.kube.selectors import parse_query
 from app.kube.store import Store
 from app.pods.predicates import BY_CONTROLLER, Owner, refers_to
 
@@ -199,8 +198,7 @@ class LiveTargets:
 
 def scale_replicas(scale: Mapping[str, Any]) -> int:
     """Return the replicas of a Scale object, or -1 if they are missing."""
-    spec = scale.get("spec")
-    found = spec.get("replicas") if isinstance(spec, Mapping) else None
+    found = as_object(scale.get("spec")).get("replicas")
     return found if isinstance(found, int) and not isinstance(found, bool) else -1
 
 
@@ -336,20 +334,9 @@ class Workloads:
         if wanted is None or not pods:
             scale = await self._live.scale(spread.api_version, kind, key)
         if not pods:
-            pods = self._by_selector(scale, key.namespace)
+            query = as_object(scale.get("status")).get("selector")
+            pods = matching_pods(self._caches.pods, key.namespace, query) if isinstance(query, str) else ()
         return Target(_selected(spread, pods), scale_replicas(scale) if wanted is None else wanted, watched=False)
-
-    def _by_selector(self, scale: Mapping[str, Any], namespace: str) -> Sequence[Pod]:
-        status = scale.get("status")
-        text = status.get("selector") if isinstance(status, Mapping) else None
-        try:
-            selector = parse_query(text) if isinstance(text, str) and text else None
-        except SelectorError:
-            return ()
-        if selector is None or selector.empty:
-            return ()
-        here = self._caches.pods.by_index(BY_NAMESPACE, namespace)
-        return [pod for pod in here if selector.matches(pod.metadata.labels)]
 
     def keys_above(self, metadata: ObjectMeta) -> Iterable[tuple[str, str, str]]:
         """Yield group, kind and name of the owners of an object, from the bottom up, until one is not cached."""

@@ -177,7 +177,7 @@ def test_the_explanation_lists_every_subset() -> None:
         pod("done", "a", phase="Failed"),
     ]
     found = explain(given, [(one, IGNORED) for one in pods], 5, "")
-    assert [(one.name, one.takes, one.places, one.next.partition(":")[0]) for one in found.subsets] == [
+    assert [(row[0], row[1], row[5], row[6].partition(":")[0]) for row in found.subsets] == [
         ("a", "60% of 5: 3", "0", "skipped"),
         ("b", "5", "5", "skipped"),
         ("c", "any number", "any number", "chosen"),
@@ -192,4 +192,4 @@ def test_the_explanation_lists_every_subset() -> None:
     full = explain(spread({"a": 1}, {"v": [{"name": "a", "replicas": 1, "missingReplicas": 0}]}), [], 5, "v")
     assert full.next.startswith("The next Pod gets no subset")
     ordinals = explain(spread({"a": 2, "b": 0, "c": None}, kind="StatefulSet"), [], 5, "")
-    assert [one.next for one in ordinals.subsets] == ["ordinals 0 to 1", "no ordinals", "ordinals from 2"]
+    assert [row[6] for row in ordinals.subsets] == ["ordinals 0 to 1", "no ordinals", "ordinals from 2"]
