@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -64,11 +64,12 @@ async def explain_object(client: Client, stored: Stored, enabled: Enabled) -> Re
         members = await Workloads(client, caches, listed).members(budget)
     except UnknownKindError as error:
         raise CommandError(f"PodUnavailableBudget {name}: {error}") from error
-    found = explain(budget, members.pods, members.expected, client.clock.now(), _judging(enabled))
-    sentences = map(one_line, found.sentences)
-    if not found.pods:
+    sentences = map(one_line, _sentences(budget, members.expected))
+    if not members.pods:
         return report([*sentences, "It has no Pods."])
-    pods = table([("POD", "AVAILABLE", *OPERATIONS.values(), "BECAUSE"), *found.pods])
+    now, judging = client.clock.now(), _judging(enabled)
+    rows = [_row(budget, pod, now, judging) for pod in sorted(members.pods, key=lambda pod: pod.metadata.name)]
+    pods = table([("POD", "AVAILABLE", *OPERATIONS.values(), "BECAUSE"), *rows])
     return report([*sentences, "", *pods.split("\n")], ways_out(members.pods))
 
 
@@ -137,15 +138,6 @@ class JudgedRequests:
     vertical_scaling: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """Sentences about the budget, and a row per Pod: its name, whether it counts, the outcome per operation, and the
-    reason."""
-
-    sentences: Sequence[str]
-    pods: Sequence[tuple[str, ...]]
-
-
 #: Operations shown for each Pod, and their column headings.
 OPERATIONS: Final[Mapping[ProtectedOperation, str]] = {
     ProtectedOperation.DELETE: "DELETION",
@@ -154,15 +146,8 @@ OPERATIONS: Final[Mapping[ProtectedOperation, str]] = {
 }
 
 
-def explain(
-    budget: PodUnavailableBudget, pods: Iterable[Pod], expected: Expected, now: datetime, judging: JudgedRequests
-) -> Explanation:
-    """Explain a budget. ``pods`` are the Pods it covers."""
-    found = sorted(pods, key=lambda pod: pod.metadata.name)
-    return Explanation(_sentences(budget, expected), [_row(budget, pod, now, judging) for pod in found])
-
-
 def _row(budget: PodUnavailableBudget, pod: Pod, now: datetime, judging: JudgedRequests) -> tuple[str, ...]:
+    """Return the name of a Pod, whether it counts, the outcome per operation, and the reason."""
     answers = {
         operation: judgement_of(budget, pod, operation, now, judging) if operation in judging.operations else None
         for operation in OPERATIONS

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from app.api import names
 from app.features.podunavailablebudget.kind import OPERATIONS, parse_total, split_operations
@@ -105,6 +105,8 @@ _HOW_MANY: Final = SPEC.child("maxUnavailable, minAvailable")
 _KIND: Final = "PodUnavailableBudget"
 #: Maximum number of other budgets named in a warning.
 NAMED: Final = 5
+#: The other budgets of the namespace: spec by name.
+Specs: TypeAlias = Mapping[str, Mapping[str, Any]]
 _percent: Final = re.compile(r"[0-9]+%").fullmatch
 _api_version: Final = re.compile(r"[^/]+(/[^/]+)?").fullmatch
 _PERCENT_EXPECTED: Final = (
@@ -113,16 +115,8 @@ _PERCENT_EXPECTED: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Other:
-    """Another budget in the namespace."""
-
-    name: str
-    spec: Mapping[str, Any]
-
-
 def budget_errors(
-    metadata: Mapping[str, Any], spec: Mapping[str, Any], former: Mapping[str, Any] | None, others: Iterable[Other]
+    annotations: Mapping[str, Any], spec: Mapping[str, Any], former: Mapping[str, Any] | None, others: Specs
 ) -> list[FieldError]:
     """Return the errors in a budget. ``former`` is its stored spec, if any."""
     whose = _who_errors(spec)
@@ -130,14 +124,11 @@ def budget_errors(
         *whose,
         *_how_many_errors(spec),
         *_protection_errors(spec),
-        *_annotation_errors(metadata.get("annotations") or {}, spec),
+        *_annotation_errors(annotations, spec),
     ]
     if former is not None and not all(_unchanged(spec, former, field) for field in ("selector", "targetRef")):
         errors.append(required(_WHO, "selector and targetRef cannot be modified"))
-    if not whose:
-        name = str(metadata.get("name") or "")
-        errors += _conflicts(spec, (other for other in others if other.name != name))
-    return errors
+    return errors if whose else [*errors, *_conflicts(spec, others)]
 
 
 def _unchanged(spec: Mapping[str, Any], former: Mapping[str, Any], field: str) -> bool:
@@ -233,12 +224,12 @@ def _annotation_errors(annotations: Mapping[str, Any], spec: Mapping[str, Any]) 
             yield invalid(at, str(total), "must be greater than or equal to 1")
 
 
-def _conflicts(spec: Mapping[str, Any], others: Iterable[Other]) -> Iterator[FieldError]:
+def _conflicts(spec: Mapping[str, Any], others: Specs) -> Iterator[FieldError]:
     """Reject conflicts with other budgets. [PUB-19]"""
     target, own, shown = spec.get("targetRef"), PodScope(spec.get("selector")), None
-    for other in others:
-        way_out = f"is in conflict with other {_KIND} {other.name}: change or delete that one"
-        other_target, theirs = other.spec.get("targetRef"), PodScope(other.spec.get("selector"))
+    for name, other in others.items():
+        way_out = f"is in conflict with other {_KIND} {name}: change or delete that one"
+        other_target, theirs = other.get("targetRef"), PodScope(other.get("selector"))
         if target is not None and other_target is not None and _workload(target) == _workload(other_target):
             yield invalid(SPEC.child("targetRef"), go_target(target), f"pub.spec.targetRef {way_out}")
         elif loosely_overlap(own, theirs):
@@ -253,10 +244,10 @@ def _workload(target: Mapping[str, Any]) -> tuple[str, str, str]:
     return group, str(target.get("kind") or ""), str(target.get("name") or "")
 
 
-def overlap_warnings(name: str, reach: PodScope, others: Sequence[tuple[str, PodScope]]) -> tuple[str, ...]:
+def overlap_warnings(reach: PodScope, others: Sequence[tuple[str, PodScope]]) -> tuple[str, ...]:
     """Return warnings about budgets that can match the same Pods but are not rejected. Two targets never overlap.
     [PUB-128]"""
-    found = [other for other, theirs in others if other != name and may_meet(reach, theirs)]
+    found = [other for other, theirs in others if may_meet(reach, theirs)]
     if not found:
         return ()
     return (f"Pods can match this {_KIND} and {first_of(sorted(found), NAMED)}: the oldest budget applies",)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -12,7 +12,7 @@ from app.api.webhooks import Judgment, Submitted, validating, validating_webhook
 from app.features.podunavailablebudget.kind import POD_UNAVAILABLE_BUDGET
 from app.features.podunavailablebudget.targets import BUDGETS, WORKLOADS
 from app.features.podunavailablebudget.types import PodUnavailableBudget
-from app.features.podunavailablebudget.validation import Other, PodScope, budget_errors, overlap_warnings
+from app.features.podunavailablebudget.validation import PodScope, Specs, budget_errors, overlap_warnings
 from app.framework.live import LiveObjects
 from app.framework.watched import Stores
 from app.kube.admission import Allowed, Denied, Handler, MatchCondition, Operation, PolicyRule, Review
@@ -61,11 +61,11 @@ async def judge(lookups: BudgetLookups, given: Submitted) -> Judgment:
         # Updates of a budget being deleted, such as removing a finalizer, must not fail on its content.
         return Allowed()
     stored, former = as_hub(POD_UNAVAILABLE_BUDGET, given.object), _former(given.review)
-    namespace, spec = given.review.namespace, stored.get("spec") or {}
-    others = [Other(budget.name, budget.spec.to_dict()) for budget in await lookups.budgets(namespace)]
-    errors = budget_errors(stored.get("metadata") or {}, spec, former, others)
-    name = str(given.metadata.get("name") or "")
-    return errors or Allowed(await _warnings(lookups, namespace, name, spec, others))
+    namespace, spec, metadata = given.review.namespace, stored.get("spec") or {}, stored.get("metadata") or {}
+    found = await lookups.budgets(namespace)
+    others = {budget.name: budget.spec.to_dict() for budget in found if budget.name != metadata.get("name")}
+    errors = budget_errors(metadata.get("annotations") or {}, spec, former, others)
+    return errors or Allowed(await _warnings(lookups, namespace, spec, others))
 
 
 def _former(review: Review) -> Mapping[str, Any] | None:
@@ -75,9 +75,7 @@ def _former(review: Review) -> Mapping[str, Any] | None:
     return as_hub(POD_UNAVAILABLE_BUDGET, old).get("spec") or {}
 
 
-async def _warnings(
-    lookups: BudgetLookups, namespace: str, name: str, spec: Mapping[str, Any], others: Sequence[Other]
-) -> tuple[str, ...]:
+async def _warnings(lookups: BudgetLookups, namespace: str, spec: Mapping[str, Any], others: Specs) -> tuple[str, ...]:
     """Return the overlap warnings. Workloads are read only to compare targets with selectors. [PUB-128]"""
     asked = 0
 
@@ -91,10 +89,10 @@ async def _warnings(
         return PodScope(labels=await lookups.template_labels(namespace, one["targetRef"]))
 
     chosen_by_labels = spec.get("selector") is not None
-    any_selector = any(other.spec.get("selector") is not None for other in others if other.name != name)
+    any_selector = any(other.get("selector") is not None for other in others.values())
     own = await reach(spec, needed=any_selector)
-    theirs = [(other.name, await reach(other.spec, needed=chosen_by_labels)) for other in others if other.name != name]
-    return overlap_warnings(name, own, theirs)
+    theirs = [(name, await reach(other, needed=chosen_by_labels)) for name, other in others.items()]
+    return overlap_warnings(own, theirs)
 
 
 class BudgetLookups:

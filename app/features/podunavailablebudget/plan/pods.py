@@ -140,11 +140,7 @@ def is_healthy(pod: Pod, *, vertical_scaling: bool = False) -> bool:
 def is_ready(pod: Pod) -> bool:
     """Return whether the Pod is running and ready, not terminating, and not marked as unavailable. [PUB-40]"""
     metadata = pod.metadata
-    return (
-        is_running_and_ready(pod)
-        and metadata.deletion_timestamp is None
-        and not any(key.startswith(names.UNAVAILABLE_POD_PREFIX) for key in metadata.labels)
-    )
+    return is_running_and_ready(pod) and metadata.deletion_timestamp is None and not unavailable_labels(metadata.labels)
 
 
 def is_consistent(pod: Pod, *, vertical_scaling: bool = False) -> bool:

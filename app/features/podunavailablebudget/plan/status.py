@@ -42,11 +42,6 @@ def desired_available(max_unavailable: int | str | None, min_available: int | st
     return max(0, replicas - number if unavailable else number)
 
 
-def allowed(current: int, desired: int) -> int:
-    """Return how many available Pods may become unavailable now."""
-    return max(0, current - desired)
-
-
 # Outstanding grants: when an entry is valid and when it is removed. [PUB-54 … PUB-57] The status maps Pods to the time
 # of the grant: ``disruptedPods`` for deletions and evictions, ``unavailablePods`` for updates and resizes. A Pod with
 # an entry does not count as available and is not charged again.
@@ -212,7 +207,7 @@ def recompute(budget: PodUnavailableBudget, observed: Observed) -> Recomputed:
         "observed_generation": budget.metadata.generation,
         "disrupted_pods": disrupted.entries or None,
         "unavailable_pods": unavailable.entries or None,
-        "unavailable_allowed": allowed(current, desired),
+        "unavailable_allowed": max(0, current - desired),
         "current_available": current,
         "desired_available": desired,
         "total_replicas": expected.replicas,
