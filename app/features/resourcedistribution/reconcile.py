@@ -7,7 +7,6 @@ import logging
 from collections.abc import Collection, Coroutine, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC
 from typing import Any, Final
 
 from app.features.resourcedistribution.kind import RESOURCE_DISTRIBUTION
@@ -41,6 +40,7 @@ from app.features.resourcedistribution.types import (
 from app.framework.feature import ControllerContext, Reconciling
 from app.framework.watched import NAMESPACES, Scope, Watched
 from app.kube.client import Client, get_or_none, retry_conflicts
+from app.kube.clock import rfc3339
 from app.kube.concurrency import batches
 from app.kube.controller import Result, Watch
 from app.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, is_namespace_ending, message_of
@@ -52,6 +52,7 @@ from app.kube.statuses import KnownStatus, newest_status, write_status
 from app.kube.store import Change, Store
 from app.kube.text import first_of
 from app.pods.predicates import BY_CONTROLLER, owner_key, refers_to
+from app.workloads.settings import WorkloadKind
 
 # Reconcile: read caches and copies, apply the plan, write the status. [RD-30 … RD-55]
 
@@ -67,6 +68,7 @@ CREATE_ATTEMPTS: Final = 3
 CONFLICT_RETRY_SECONDS: Final = 60.0
 #: Seconds to delay a reconcile triggered by copies and namespaces, so that a burst of events causes few reconciles.
 COALESCE_SECONDS: Final = 0.1
+_KIND: Final = WorkloadKind(RESOURCE_DISTRIBUTION.resource())
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +132,8 @@ class ResourceDistributionReconciler:
         date."""
         keys: dict[ObjectKey, None] = {}
         for one in (change.old, change.new):
-            reference = one.metadata.controller if one is not None else None
-            if reference is None or not _is_ours(reference.api_version, reference.kind):
+            reference = _KIND.managing_reference(one.metadata) if one is not None else None
+            if reference is None:
                 continue
             key = ObjectKey("", reference.name)
             state = self._states.get(key)
@@ -349,7 +351,7 @@ class ResourceDistributionReconciler:
     async def _report(
         self, distribution: ResourceDistribution, state: _State, targets: Sequence[str], failures: Sequence[Failure]
     ) -> None:
-        now = self._clock.now().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        now = rfc3339(self._clock.now())
         metadata = distribution.metadata
         present = newest_status(distribution, state.status)
 
@@ -374,18 +376,13 @@ class ResourceDistributionReconciler:
 
 def managing_distribution(copy: Metadata) -> list[str]:
     """Index function for copies: the ResourceDistribution that manages the object, if any."""
-    reference = copy.metadata.controller
-    ours = reference is not None and _is_ours(reference.api_version, reference.kind)
-    return [owner_key(reference, "")] if reference is not None and ours else []
+    reference = _KIND.managing_reference(copy.metadata)
+    return [owner_key(reference, "")] if reference is not None else []
 
 
 def _same_namespace(old: Namespace, new: Namespace) -> bool:
     still = (old.metadata.deletion_timestamp is None) == (new.metadata.deletion_timestamp is None)
     return still and old.metadata.labels == new.metadata.labels
-
-
-def _is_ours(api_version: str, kind: str) -> bool:
-    return kind == RESOURCE_DISTRIBUTION.kind and api_version.rpartition("/")[0] == RESOURCE_DISTRIBUTION.group
 
 
 NAME: Final = "resourcedistribution-controller"
