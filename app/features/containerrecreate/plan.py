@@ -23,6 +23,7 @@ from app.features.containerrecreate.types import (
 )
 from app.kube.clock import parsed_rfc3339, rfc3339
 from app.kube.objects import Pod
+from app.pods.predicates import FINISHED
 
 POD_GONE: Final = "pod has gone"
 POD_ENDED: Final = "the Pod has ended; its containers will not start again"
@@ -31,7 +32,6 @@ DEADLINE_EXCEEDED: Final = "recreating has exceeded the activeDeadlineSeconds"
 RESPONSE_SECONDS: Final = 60.0
 #: Seconds until the Pod's status is checked again. Kubelets report late while a postStart hook runs. [CRR-18]
 SNAPSHOT_SECONDS: Final = 3.0
-_ENDED: Final = ("Succeeded", "Failed")
 _DONE: Final = (SUCCEEDED, FAILED)
 
 Status = Mapping[str, Any]
@@ -71,7 +71,7 @@ def step(request: ContainerRecreateRequest, pod: Pod | None, now: datetime) -> S
         return Step(release, delete=left <= 0, requeue_after=left if left > 0 else None)
     if pod is None or not is_of(request, pod) or pod.metadata.deletion_timestamp is not None:
         return Step(status=_completed(status, POD_GONE, now))
-    if pod.status.phase in _ENDED and not _has_sidecars_left(request, pod):
+    if pod.status.phase in FINISHED and not _has_sidecars_left(request, pod):
         return Step(status=_completed(status, POD_ENDED, now, fail=True))
     created = parsed_rfc3339(metadata.creation_timestamp) or now
     age, waits = (now - created).total_seconds(), []

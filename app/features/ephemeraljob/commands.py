@@ -38,6 +38,7 @@ from app.kube.resources import EVENTS, PODS
 from app.kube.selector_query import SelectorError
 from app.kube.selectors import compile_selector
 from app.kube.text import one_line
+from app.pods.predicates import is_active
 
 Json = dict[str, Any]
 POLL_SECONDS: Final = 0.5
@@ -274,7 +275,7 @@ def _taken(pod: Pod, containers: frozenset[str]) -> str:
 def _why_not(pod: Pod, containers: frozenset[str]) -> str:
     if taken := _taken(pod, containers):
         return f"its container {taken} was not added by this job"
-    if pod.metadata.deletion_timestamp is not None or pod.status.phase in ("Succeeded", "Failed"):
+    if not is_active(pod):
         return "it has ended or is being deleted"
     return "held back by replicas, parallelism or paused, or the job has ended"
 

@@ -42,6 +42,7 @@ from app.kube.resources import PODS, ObjectKey
 from app.kube.selector_query import SelectorError
 from app.kube.selectors import Selector, compile_selector, label_keys, selector_keys
 from app.kube.store import Change, Store, key_of
+from app.pods.predicates import FINISHED
 from app.workloads.jobs import End, JobReconciler, JobState, write_each
 
 # Reconcile: read caches, add containers to Pods, write the status. [EJ-3 … EJ-17]
@@ -367,7 +368,7 @@ def _facts(pod: Pod) -> tuple[object, ...]:
     return (
         metadata.labels,
         metadata.deletion_timestamp,
-        status.phase in ("Succeeded", "Failed"),
+        status.phase in FINISHED,
         pod.spec.ephemeral_containers,
         status.ephemeral_container_statuses,
     )

@@ -11,6 +11,7 @@ from app.api import names
 from app.features.containerrecreate.kind import CONTAINER_RECREATE_REQUEST
 from app.features.containerrecreate.types import IGNORE
 from app.kube.objects import ContainerStatus, ObjectMeta, PlainEnvVar, Pod, PodStatus, Struct, decoder
+from app.pods.predicates import FINISHED
 
 
 class JobContainer(Struct, frozen=True):
@@ -49,7 +50,6 @@ NEVER: Final = "Never"
 ON_FAILURE: Final = "OnFailure"
 SUCCEEDED: Final = "Succeeded"
 FAILED: Final = "Failed"
-ENDED: Final = (SUCCEEDED, FAILED)
 TERMINATED_MESSAGE: Final = "Terminated by Sidecar Terminator"
 _REQUEST_PREFIX: Final = "sidecar-termination-"
 #: The second step has its own request. [SS-115]
@@ -103,7 +103,7 @@ def may_be_due(pod: Pod) -> bool:
 
 
 def _is_job(restart_policy: str, status: PodStatus) -> bool:
-    if status.phase in ENDED and not is_terminated_by_us(status):
+    if status.phase in FINISHED and not is_terminated_by_us(status):
         return False  # the kubelet stops it
     return restart_policy in (NEVER, ON_FAILURE) and status.phase not in ("", "Pending")
 
@@ -171,7 +171,7 @@ def _on_node(pod: JobPod, sidecars: dict[str, Sidecar], left: list[str], main: I
     if unreachable or not ignored:
         return Step(unreachable=unreachable)
     phase = ""
-    if pod.status.phase not in ENDED:
+    if pod.status.phase not in FINISHED:
         codes = [one.state.terminated.exit_code for one in main if one.state.terminated is not None]
         phase = SUCCEEDED if not any(codes) else FAILED
     return Step(phase=phase, stop=ignored, request=request + _LAST_SUFFIX)

@@ -20,7 +20,7 @@ from app.pods.inplace.eligibility import Blocked
 from app.pods.inplace.state import GraceError, StateError, UpdateSpec
 from app.pods.inplace.steps import RefreshAction, refresh
 from app.pods.lifecycle import LifecycleState
-from app.pods.predicates import is_active
+from app.pods.predicates import FINISHED, is_active
 from app.pods.revisions import Revision, short_hash
 from app.pods.sorting import NodeLabels
 from app.workloads.pods import InPlaceUpdates, PodFacts
@@ -314,7 +314,7 @@ def explain(
 
 def _not_counted(pod: Pod, resolved: ResolvedSpec) -> str:
     if not is_active(pod):
-        ended = pod.status.phase in ("Succeeded", "Failed")
+        ended = pod.status.phase in FINISHED
         return "not counted: it is terminating" if not ended else f"not counted: its phase is {pod.status.phase}"
     if not resolved.selector.matches(pod.metadata.labels):
         return f"not counted: its labels do not match the selector {resolved.selector}"

@@ -15,10 +15,9 @@ from app.kube.images import FamiliarImage
 from app.kube.objects import Node, ObjectMeta, Pod
 from app.kube.selectors import EVERYTHING, Selector, compile_selector
 from app.pods.node_agents import may_run_agent
+from app.pods.predicates import is_active
 
 # Nodes of a job. [IMG-43]
-
-_ENDED: Final = ("Succeeded", "Failed")
 
 
 class Named(Protocol):
@@ -77,7 +76,7 @@ def by_pods(nodes: Iterable[str], pods: Iterable[Pod]) -> tuple[str, ...]:
 
 def is_scheduled(pod: Pod) -> bool:
     """Return whether the Pod counts for ``podSelector``: it is assigned to a node and has not finished."""
-    return bool(pod.spec.node_name) and pod.metadata.deletion_timestamp is None and pod.status.phase not in _ENDED
+    return bool(pod.spec.node_name) and is_active(pod)
 
 
 # Lifecycle of NodeImages and failures of unresponsive nodes. [IMG-30 … IMG-36]

@@ -24,6 +24,7 @@ from app.kube.fielderrors import Path
 from app.kube.images import remembered
 from app.kube.jsonvalues import objects
 from app.kube.objects import ContainerStatus, Pod
+from app.pods.predicates import is_ready
 
 # Liveness probes in a Pod annotation, in OpenKruise's format. [PW-18]
 
@@ -189,10 +190,8 @@ def is_open(request: ContainerRecreateRequest) -> bool:
 def is_available(pod: Pod, disrupted: Collection[str]) -> bool:
     """Return whether the Pod is ready and will stay ready. ``disrupted`` holds the UIDs of Pods whose containers are
     being restarted. [PPM-53]"""
-    metadata, ready = pod.metadata, pod.condition("Ready")
-    if metadata.deletion_timestamp is not None or metadata.uid in disrupted:
-        return False
-    return ready is not None and ready.status == "True"
+    metadata = pod.metadata
+    return is_ready(pod) and metadata.deletion_timestamp is None and metadata.uid not in disrupted
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from app.features.podprobe.validation import RESERVED
 from app.kube.jsonvalues import stored_size
 from app.kube.objects import Container, ContainerPort, Pod
 from app.kube.selectors import Selector
+from app.pods.predicates import is_active, is_condition_true
 
 # Pods selected by a PodProbeMarker, and the probes for their nodes. [PPM-11 … PPM-14, PPM-40, PPM-41]
 
@@ -23,19 +24,12 @@ from app.kube.selectors import Selector
 MAX_NAMESPACE_BYTES: Final = 192 * 1024
 #: Maximum number of Pods with different containers that are examined for missing containers and ports.
 MAX_SHAPES: Final = 64
-_ENDED: Final = ("Succeeded", "Failed")
 Json = dict[str, Any]
-
-
-def is_active(pod: Pod) -> bool:
-    """Return whether the Pod is running or will run."""
-    return pod.metadata.deletion_timestamp is None and pod.status.phase not in _ENDED
 
 
 def is_probed(pod: Pod) -> bool:
     """Return whether the Pod has progressed far enough to be probed. [PPM-11]"""
-    initialized = pod.condition("Initialized")
-    return is_active(pod) and bool(pod.spec.node_name) and initialized is not None and initialized.status == "True"
+    return is_active(pod) and bool(pod.spec.node_name) and is_condition_true(pod, "Initialized")
 
 
 def matching(selector: Selector, pods: Iterable[Pod]) -> list[Pod]:

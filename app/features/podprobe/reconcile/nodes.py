@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from app.features.podprobe.objects import BY_MARKER, BY_POD, NODE_POD_PROBES, NodePodProbe
-from app.features.podprobe.plan.probes import Marks, is_active, marks_of
+from app.features.podprobe.plan.probes import Marks, marks_of
 from app.features.podprobe.reconcile.markers import change_probes
 from app.features.podprobe.types import PodProbeMarker
 from app.kube.client import Client, PatchType, get_or_none
@@ -21,6 +21,7 @@ from app.kube.resources import PODS, ObjectKey
 from app.kube.statuses import create_for_node, delete_without_node
 from app.kube.store import Change, Store, key_of
 from app.pods.node_agents import is_ready, may_run_agent
+from app.pods.predicates import is_active
 
 logger = logging.getLogger(__name__)
 
