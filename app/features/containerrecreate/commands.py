@@ -7,7 +7,7 @@ from random import SystemRandom
 from typing import Any, Final
 
 from app.api import names
-from app.features.containerrecreate.reconcile import REQUESTS
+from app.features.containerrecreate.kind import REQUESTS
 from app.features.containerrecreate.types import COMPLETED, SUCCEEDED
 from app.framework.options import Enabled
 from app.framework.verbs import Call, LastSaid, Option, Request, Verb

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ from app.features.containerrecreate.types import (
     ContainerRecreateRequestV1Alpha1,
 )
 from app.kube.jsonvalues import json_copy, object_at, objects, part
+from app.kube.objects import ObjectMeta
 
 # Conversion: two annotations of v1alpha1 are status fields in v1beta1 (CRR-1). The annotations are kept in both
 # directions. Each direction may lose data, which app.api.conversion preserves.
@@ -152,6 +153,20 @@ CONTAINER_RECREATE_REQUEST: Final = KindDefinition(
         ),
     ),
 )
+
+REQUESTS: Final = CONTAINER_RECREATE_REQUEST.resource()
+decode_request: Final = ContainerRecreateRequest.model_validate_json
+
+
+def request_for(pod: ObjectMeta, name: str, containers: Iterable[str], **spec: Any) -> dict[str, Any]:
+    """Return a request that recreates these containers of a Pod, which owns it."""
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid, "controller": True}
+    return {
+        "apiVersion": REQUESTS.api_version,
+        "kind": REQUESTS.kind,
+        "metadata": {"name": name, "namespace": pod.namespace, "ownerReferences": [owner]},
+        "spec": {"podName": pod.name, "containers": [{"name": one} for one in containers], **spec},
+    }
 
 
 def with_defaults(obj: Mapping[str, Any]) -> dict[str, Any]:

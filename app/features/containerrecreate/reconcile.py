@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Final, TypeAlias
 
 from app.api import names
-from app.features.containerrecreate.kind import CONTAINER_RECREATE_REQUEST
+from app.features.containerrecreate.kind import CONTAINER_RECREATE_REQUEST, REQUESTS
 from app.features.containerrecreate.plan import Step, is_of, step
 from app.features.containerrecreate.types import ContainerRecreateRequest
 from app.framework.feature import ControllerContext, Reconciling
@@ -27,7 +27,6 @@ from app.pods.readiness import NotReadyKey, StatusPatch, has_gate, recreate_requ
 
 logger = logging.getLogger(__name__)
 
-REQUESTS: Final = CONTAINER_RECREATE_REQUEST.resource()
 BY_POD: Final = "pod"
 _Change: TypeAlias = Callable[[Client, Pod, NotReadyKey], Awaitable[Metadata | None]]
 

@@ -26,7 +26,7 @@ def rows(
     state: PersistentPodState, pods: Mapping[str, Pod], nodes: Mapping[str, Labels]
 ) -> list[tuple[str, str, str, str]]:
     """Return a table row per Pod. ``pods`` holds the workload's Pods by name, ``nodes`` the node labels by name."""
-    known = (state.status.pod_states if state.status is not None else None) or {}
+    known = state.records
     found = []
     for name in sorted({*known, *pods}, key=_in_order):
         record = known.get(name)
@@ -48,10 +48,10 @@ def _now(pod: Pod | None) -> str:
 
 
 def _next(state: PersistentPodState, name: str, nodes: Mapping[str, Labels]) -> str:
-    record = ((state.status.pod_states if state.status is not None else None) or {}).get(name)
+    record = state.records.get(name)
     if record is None:
         return "any node: the Pod has not been ready yet"
-    bound = required_labels(state.spec, record.to_dict())
+    bound = required_labels(state.spec, record.node_topology_labels)
     said = []
     if node_selector_with(state, record, {}):
         place = ", ".join(f"{key}={value}" for key, value in bound.items())

@@ -201,9 +201,9 @@ def status_of(recorded: Recording, generation: int) -> Record:
     return {"observedGeneration": generation, **({"podStates": recorded.states} if recorded.states else {})}
 
 
-def required_labels(spec: PersistentPodStateSpec, one: Record) -> Labels:
-    """Return the node labels that the Pod of this record requires."""
-    required, labels = spec.required_persistent_topology, one.get("nodeTopologyLabels") or {}
+def required_labels(spec: PersistentPodStateSpec, recorded: Labels | None) -> Labels:
+    """Return those of the recorded node labels that a Pod requires."""
+    required, labels = spec.required_persistent_topology, recorded or {}
     return {key: labels[key] for key in required.keys if key in labels} if required is not None else {}
 
 
@@ -224,7 +224,7 @@ def lost(
     tried: dict[tuple[tuple[str, str], ...], bool] = {}
     all_nodes: list[Labels] | None = None
     for name, one in states.items():
-        bound = required_labels(spec, one)
+        bound = required_labels(spec, one.get("nodeTopologyLabels"))
         own = labels_of(str(one.get("nodeName") or ""))
         if not bound or name in ready or (own is not None and _has(own, bound)):
             continue
@@ -371,8 +371,7 @@ _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 
 def node_selector_with(state: PersistentPodState, record: PodState, spec: Json) -> Json | None:
     """Return the Pod's node selector with the required labels added, or None if there are none. [PPS-33]"""
-    required, labels = state.spec.required_persistent_topology, record.node_topology_labels or {}
-    added = {key: labels[key] for key in required.keys if key in labels} if required is not None else {}
+    added = required_labels(state.spec, record.node_topology_labels)
     return {**(spec.get("nodeSelector") or {}), **added} if added else None
 
 

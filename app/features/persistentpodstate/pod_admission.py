@@ -30,8 +30,7 @@ def _targets(state: PersistentPodState) -> Iterable[str]:
 
 
 def _nodes(state: PersistentPodState) -> Iterable[str]:
-    states = (state.status.pod_states if state.status is not None else None) or {}
-    return {one.node_name for one in states.values()}
+    return {one.node_name for one in state.records.values()}
 
 
 STATES: Final = Watched.kind(PERSISTENT_POD_STATE, PersistentPodState, **{BY_TARGET: _targets})
@@ -86,7 +85,7 @@ class PersistentPodStateStep:
 
 def inject(draft: PodDraft, state: PersistentPodState) -> None:
     """Apply the record to the Pod. [PPS-32 … PPS-36]"""
-    record = ((state.status.pod_states if state.status is not None else None) or {}).get(draft.name)
+    record = state.records.get(draft.name)
     if record is None:
         return
     if restored := restored_annotations(state, record, draft.annotations):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from app.api import names
@@ -28,7 +28,7 @@ from app.kube.objects import ConfigMap, Node, ObjectReference, Pod, decode_metad
 from app.kube.objects import Workload as NativeWorkload
 from app.kube.patches import merge_difference
 from app.kube.resources import ObjectKey
-from app.kube.statuses import KnownStatus, write_status
+from app.kube.statuses import KnownStatus, newest_status, write_status
 from app.kube.store import Change, Store, key_of
 from app.pods.custom_workloads import ConfiguredList, GroupKind, ListedKind
 from app.pods.predicates import BY_CONTROLLER, is_active, is_controlled_by, is_ready
@@ -278,16 +278,15 @@ class PersistentPodStateReconciler:
     ) -> bool:
         """Write the status. Return whether Pods run on nodes that are not in the cache."""
         metadata, spec = state.metadata, state.spec
-        pods = self._pods(workload)
+        pods = list(self._caches.pods.by_index(BY_CONTROLLER, workload.owner.index_key)) if workload is not None else []
         former = [
             pod for pod in gone.values() if workload is not None and is_controlled_by(pod.metadata, workload.owner)
         ]
         ready = {pod.metadata.name for pod in pods if is_active(pod) and is_ready(pod)}
-        wanted: dict[str, Any] = {}
         unknown = False
 
         def difference(status: Mapping[str, Any]) -> Mapping[str, Any]:
-            nonlocal wanted, unknown
+            nonlocal unknown
             found = recording(spec, status.get("podStates") or {}, workload, pods, former, self._labels_of)
             unknown = bool(found.unknown_nodes)
             labels = (node.metadata.labels for node in self._caches.nodes.list())
@@ -295,26 +294,14 @@ class PersistentPodStateReconciler:
             self._record_lost(key, state, homeless)
             if homeless and self._options.forget_lost:
                 kept = {name: one for name, one in found.states.items() if name not in homeless}
-                found = type(found)(kept, found.unknown_nodes)
-            wanted = dict(status_of(found, metadata.generation))
-            return merge_difference(status, wanted)
+                found = replace(found, states=kept)
+            return merge_difference(status, status_of(found, metadata.generation))
 
-        written = await write_status(self._client, RESOURCE, metadata, self._present(key, state), difference)
+        known = newest_status(state, self._written.get(key))
+        written = await write_status(self._client, RESOURCE, metadata, known, difference)
         if written is not None:
-            self._written[key] = KnownStatus(wanted, written.version)
+            self._written[key] = written
         return unknown
-
-    def _pods(self, workload: Workload | None) -> list[Pod]:
-        if workload is None:
-            return []
-        return list(self._caches.pods.by_index(BY_CONTROLLER, workload.owner.index_key))
-
-    def _present(self, key: ObjectKey, state: PersistentPodState) -> KnownStatus:
-        version = state.metadata.resource_version
-        written = self._written.get(key)
-        if written is not None and written.version == version:
-            return written
-        return KnownStatus(state.status.to_dict() if state.status is not None else {}, version)
 
     def _labels_of(self, name: str) -> Mapping[str, str] | None:
         node = self._caches.nodes.get(name) if name else None

@@ -132,6 +132,11 @@ class PersistentPodState(KubeObject):
     status: PersistentPodStateStatus | None = None
     """Observed state of the PersistentPodState."""
 
+    @property
+    def records(self) -> Mapping[str, PodState]:
+        """The recorded states by Pod name."""
+        return (self.status.pod_states if self.status is not None else None) or {}
+
 
 class PersistentPodStateV1Alpha1(KubeObject):
     """PersistentPodState records the nodes of a workload's Pods, so that recreated Pods return to nodes with the same

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any, Final
 
 from app.api import names
-from app.features.containerrecreate.kind import CONTAINER_RECREATE_REQUEST
+from app.features.containerrecreate.kind import request_for
 from app.features.containerrecreate.types import IGNORE
 from app.kube.objects import ContainerStatus, ObjectMeta, PlainEnvVar, Pod, PodStatus, Struct, decoder
 from app.pods.predicates import FINISHED
@@ -45,7 +45,6 @@ decode_job_pod: Final = decoder(JobPod)
 # ContainerRecreateRequest. A virtual node has no agent, so their image is replaced with one that exits. Sidecars whose
 # exit code must not count are stopped last, after the Pod's phase is set. [SS-111 … SS-115]
 
-REQUESTS: Final = CONTAINER_RECREATE_REQUEST.resource()
 NEVER: Final = "Never"
 ON_FAILURE: Final = "OnFailure"
 SUCCEEDED: Final = "Succeeded"
@@ -178,15 +177,6 @@ def _on_node(pod: JobPod, sidecars: dict[str, Sidecar], left: list[str], main: I
 
 
 def recreate_request(pod: JobPod, step: Step) -> dict[str, Any]:
-    """Return the request that makes the node agent stop the sidecars. The Pod owns it. [SS-113]"""
-    owner = {"apiVersion": "v1", "kind": "Pod", "name": pod.metadata.name, "uid": pod.metadata.uid, "controller": True}
-    return {
-        "apiVersion": REQUESTS.api_version,
-        "kind": REQUESTS.kind,
-        "metadata": {"name": step.request, "namespace": pod.metadata.namespace, "ownerReferences": [owner]},
-        "spec": {
-            "podName": pod.metadata.name,
-            "containers": [{"name": name} for name in step.stop],
-            "strategy": {"forceRecreate": True, "failurePolicy": IGNORE},
-        },
-    }
+    """Return the request that makes the node agent stop the sidecars. [SS-113]"""
+    strategy = {"forceRecreate": True, "failurePolicy": IGNORE}
+    return request_for(pod.metadata, step.request, step.stop, strategy=strategy)

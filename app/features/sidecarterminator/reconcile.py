@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from app.api import names
+from app.features.containerrecreate.kind import REQUESTS, decode_request
 from app.features.containerrecreate.types import ContainerRecreateRequest
 from app.features.sidecarterminator.plan import (
-    REQUESTS,
     TERMINATED_MESSAGE,
     JobPod,
     Step,
@@ -34,7 +34,6 @@ logger = logging.getLogger(__name__)
 REASON: Final = "SidecarTerminator"
 #: Seconds until sidecars still running are checked again and an unprocessed request is recreated.
 CHECK_SECONDS: Final = 75.0
-_decode_request: Final = ContainerRecreateRequest.model_validate_json
 
 
 class SidecarTerminatorReconciler:
@@ -125,7 +124,7 @@ class SidecarTerminatorReconciler:
             try:
                 await self._client.create(REQUESTS, recreate_request(pod, step), namespace, decode=decode_metadata)
             except AlreadyExists:
-                found = await get_or_none(self._client, REQUESTS, step.request, namespace, decode=_decode_request)
+                found = await get_or_none(self._client, REQUESTS, step.request, namespace, decode=decode_request)
                 if found is None:
                     continue  # deleted in between: create it again
                 if _is_unanswered(found):

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from app.api import names
 from app.api.gocore import PROBE
 from app.api.gojson import dumps_go, normalized
-from app.features.containerrecreate.kind import CONTAINER_RECREATE_REQUEST
+from app.features.containerrecreate.kind import request_for
 from app.features.containerrecreate.types import ContainerRecreateRequest
 from app.features.podprobe.objects import ProbeState
 from app.features.podprobe.plan.probes import entry_of, named_ports, rendered, rendered_probe
@@ -74,8 +74,6 @@ def _read(text: str, *containers: str) -> tuple[PodContainerProbe, ...]:
 # Liveness probes of a node, the results that require a restart, and whether the workload can afford it. [PPM-50 …
 # PPM-55]
 
-REQUESTS: Final = CONTAINER_RECREATE_REQUEST.resource()
-decode_request: Final = ContainerRecreateRequest.model_validate_json
 #: Takes the place of a PodProbeMarker's name. No marker can have this name.
 OWNER: Final = "kruise/liveness"
 #: Seconds a finished request is kept. If the container still fails afterwards, a new request is created.
@@ -155,8 +153,6 @@ def request_name(pod: Pod, failure: Failure) -> str:
 
 def recreate_request(pod: Pod, failure: Failure) -> Json:
     """Return the ContainerRecreateRequest that restarts the container. [PPM-52]"""
-    metadata = pod.metadata
-    owner = {"apiVersion": "v1", "kind": "Pod", "name": metadata.name, "uid": metadata.uid, "controller": True}
     strategy: Json = {"failurePolicy": "Fail"}
     grace = failure.grace_seconds
     if grace is not None:
@@ -164,22 +160,14 @@ def recreate_request(pod: Pod, failure: Failure) -> Json:
     else:
         given = pod.spec.termination_grace_period_seconds
         grace = given if given is not None else _DEFAULT_GRACE
-    return {
-        "apiVersion": REQUESTS.api_version,
-        "kind": REQUESTS.kind,
-        "metadata": {
-            "name": request_name(pod, failure),
-            "namespace": metadata.namespace,
-            "ownerReferences": [owner],
-        },
-        "spec": {
-            "podName": metadata.name,
-            "containers": [{"name": failure.container}],
-            "strategy": strategy,
-            "activeDeadlineSeconds": grace + DEADLINE_SECONDS,
-            "ttlSecondsAfterFinished": TTL_SECONDS,
-        },
-    }
+    return request_for(
+        pod.metadata,
+        request_name(pod, failure),
+        (failure.container,),
+        strategy=strategy,
+        activeDeadlineSeconds=grace + DEADLINE_SECONDS,
+        ttlSecondsAfterFinished=TTL_SECONDS,
+    )
 
 
 def is_open(request: ContainerRecreateRequest) -> bool:

@@ -12,13 +12,12 @@ from typing import Any, Final
 import msgspec
 
 from app.api import names
+from app.features.containerrecreate.kind import REQUESTS, decode_request
 from app.features.containerrecreate.types import ContainerRecreateRequest
 from app.features.podprobe.objects import NodePodProbe
 from app.features.podprobe.plan.liveness import (
     OWNER,
-    REQUESTS,
     Failure,
-    decode_request,
     failures,
     is_available,
     is_open,
