@@ -57,6 +57,15 @@ async def patch_pod_status(client: Client, pod: Pod, patch: Mapping[str, Any]) -
     )
 
 
+async def patch_pod_metadata(client: Client, pod: Pod, metadata: Mapping[str, Any]) -> Metadata | None:
+    """Merge into the metadata of this Pod. Return None if it is gone or another Pod has its name. Raises KubeError."""
+    body = {"metadata": {"uid": pod.metadata.uid, **metadata}}
+    try:
+        return await client.patch(PODS, pod.metadata.name, body, pod.metadata.namespace, decode=decode_metadata)
+    except (NotFound, Conflict):
+        return None
+
+
 async def write_status(
     client: Client,
     resource: Resource,

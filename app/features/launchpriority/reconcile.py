@@ -19,6 +19,7 @@ from app.kube.errors import AlreadyExists, Conflict, NotFound
 from app.kube.events import EventRecorder, reference
 from app.kube.objects import Pod, decode_config_map, decode_metadata
 from app.kube.resources import CONFIGMAPS, PODS, ObjectKey
+from app.kube.statuses import patch_pod_metadata
 from app.kube.store import Change, Store, key_of
 from app.pods.container_meta import barrier_config_map
 
@@ -143,12 +144,7 @@ class LaunchBarrierReconciler:
     async def _annotate(self, pod: Pod, annotations: Mapping[str, str | None]) -> None:
         """Annotate the Pod with its progress after a key was added. The update makes the kubelet start the next
         container at once instead of after 10 to 15 seconds."""
-        body = {"metadata": {"uid": pod.metadata.uid, "annotations": annotations}}
-        try:
-            await self._client.patch(PODS, pod.metadata.name, body, pod.metadata.namespace, decode=decode_metadata)
-        except (NotFound, Conflict):
-            # The Pod is gone, or another Pod has its name.
-            logger.debug("Pod %s is gone", key_of(pod))
+        await patch_pod_metadata(self._client, pod, {"annotations": annotations})
 
     async def _wait(self, pod: Pod, barrier: _Barrier, step: Step) -> Result:
         """Wait without a timeout. From time to time, record an event about the awaited containers and restore a missing

@@ -16,14 +16,14 @@ from app.features.podunavailablebudget.types import PodUnavailableBudget, PodUna
 from app.kube.client import Client
 from app.kube.concurrency import concurrently
 from app.kube.controller import Result
-from app.kube.errors import Conflict, Forbidden, KubeError, NotFound, message_of
+from app.kube.errors import Forbidden, KubeError, NotFound, message_of
 from app.kube.events import EventRecorder, reference
 from app.kube.expectations import ResourceVersionExpectations, is_at_least
-from app.kube.objects import Pod, decode_metadata, decode_pod
+from app.kube.objects import Pod, decode_pod
 from app.kube.quantities import IntOrPercentError
 from app.kube.resources import PODS, ObjectKey
 from app.kube.rulings import Ruling
-from app.kube.statuses import Statuses
+from app.kube.statuses import Statuses, patch_pod_metadata
 from app.kube.store import Change
 from app.pods.custom_workloads import HOW_TO_GRANT, GroupKind
 
@@ -280,15 +280,12 @@ class BudgetReconciler:
         ]
 
         async def annotate(pod: Pod) -> KubeError | None:
-            body = {"metadata": {"uid": pod.metadata.uid, "annotations": is_related(name)}}
             try:
-                written = await self._client.patch(PODS, pod.metadata.name, body, namespace, decode=decode_metadata)
-            except (NotFound, Conflict):
-                # Deleted, or replaced by a Pod of the same name.
-                return None
+                written = await patch_pod_metadata(self._client, pod, {"annotations": is_related(name)})
             except KubeError as error:
                 return error
-            self._annotated.expect(written.metadata)
+            if written is not None:
+                self._annotated.expect(written.metadata)
             return None
 
         failures = [one for one in await concurrently(map(annotate, wanted), MAX_CONCURRENT) if one is not None]

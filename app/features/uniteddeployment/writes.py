@@ -41,7 +41,7 @@ from app.kube.objects import Pod, decode_metadata
 from app.kube.patches import pointer
 from app.kube.resources import PODS
 from app.kube.selectors import selector_text
-from app.kube.statuses import KnownStatus, write_status
+from app.kube.statuses import KnownStatus, patch_pod_metadata, write_status
 from app.kube.store import Store
 from app.pods.predicates import is_active, is_controlled_by, is_ready
 from app.workloads.status import status_patch
@@ -170,14 +170,8 @@ class SubsetWriter:
         async def label(one: tuple[Pod, bool]) -> str:
             pod, reserved = one
             value = "true" if reserved else "false"
-            patch = {"metadata": {"uid": pod.metadata.uid, "labels": {names.UNITED_RESERVED_POD: value}}}
-            try:
-                made = await self._client.patch(
-                    PODS, pod.metadata.name, patch, pod.metadata.namespace, decode=decode_metadata
-                )
-            except (NotFound, Conflict):
-                return ""  # the Pod is gone, or the name belongs to another one
-            return made.metadata.resource_version
+            made = await patch_pod_metadata(self._client, pod, {"labels": {names.UNITED_RESERVED_POD: value}})
+            return made.metadata.resource_version if made is not None else ""
 
         written: dict[str, tuple[bool, str]] = {}
         errors = []

@@ -27,14 +27,14 @@ from app.features.podprobe.plan.probes import (
 from app.features.podprobe.types import SEPARATOR, PodProbeMarker
 from app.framework.watched import BY_NAMESPACE
 from app.kube.client import Client, retry_conflicts
-from app.kube.errors import Conflict, NotFound
+from app.kube.errors import NotFound
 from app.kube.events import EventRecorder, reference
 from app.kube.objects import Node, Pod, decode_metadata
 from app.kube.patches import merge_difference
-from app.kube.resources import PODS, ObjectKey
+from app.kube.resources import ObjectKey
 from app.kube.selector_query import SelectorError
 from app.kube.selectors import Selector, compile_selector, label_keys, selector_keys
-from app.kube.statuses import KnownStatus, newest_status, write_status
+from app.kube.statuses import KnownStatus, newest_status, patch_pod_metadata, write_status
 from app.kube.store import Change, Store, key_of
 from app.pods.node_agents import is_virtual
 
@@ -273,13 +273,8 @@ class PodProbeMarkerReconciler:
     async def _mark(self, marker: PodProbeMarker, pod: Pod) -> None:
         """Mark a serverless Pod according to its conditions. [PPM-31]"""
         change = marks_of_conditions(marker, pod).metadata_patch(pod)
-        if not change:
-            return
-        body = {"metadata": {"uid": pod.metadata.uid, **change}}
-        try:
-            await self._client.patch(PODS, pod.metadata.name, body, pod.metadata.namespace, decode=decode_metadata)
-        except (NotFound, Conflict):
-            logger.debug("Pod %s is gone", key_of(pod))
+        if change:
+            await patch_pod_metadata(self._client, pod, change)
 
     async def _set_finalizers(self, marker: PodProbeMarker, known: KnownStatus, finalizers: list[str]) -> KnownStatus:
         """Set the finalizers, and return the known status with the new resource version."""
