@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from app.features.imagepull.objects import NODE_IMAGES
 from app.features.imagepull.plan import jobs as plan
+from app.features.imagepull.plan.tags import status_of
 from app.features.imagepull.reconcile.jobs import JOBS
 from app.framework.commands import table
 from app.framework.options import Enabled
@@ -68,17 +69,11 @@ def progress_on(node_image: Mapping[str, Any], image: FamiliarImage, uid: str) -
     tag = next((one for one in entry.get("tags") or () if one.get("tag") == image.tag), None)
     if tag is None or not any(owner.get("uid") == uid for owner in tag.get("ownerReferences") or ()):
         return ""
-    status = status_on(node_image, image.name, image.tag)
+    status = status_of(node_image, image.name, image.tag)
     if status is None or (status.get("version") or 0) != (tag.get("version") or 0):
         return "requested"
     done = f" {status['progress']} %" if status.get("progress") and status["phase"] == "Pulling" else ""
     return f"{status['phase']}{done}" + (f": {status['message']}" if status.get("message") else "")
-
-
-def status_on(node_image: Mapping[str, Any], name: str, tag: str) -> Json | None:
-    """Return the status of a tag in a NodeImage."""
-    statuses = ((node_image.get("status") or {}).get("imageStatuses") or {}).get(name) or {}
-    return next((one for one in statuses.get("tags") or () if one.get("tag") == tag), None)
 
 
 async def pull(call: Call) -> int:
@@ -140,7 +135,7 @@ async def explain_node(client: Client, node: Node, enabled: Enabled) -> Sequence
     rows: list[tuple[str, ...]] = []
     for repository, entry in sorted(((found.get("spec") or {}).get("images") or {}).items()):
         for tag in entry.get("tags") or ():
-            status = status_on(found, repository, tag["tag"]) or {}
+            status = status_of(found, repository, tag["tag"]) or {}
             current = (status.get("version") or 0) == (tag.get("version") or 0) and bool(status)
             owners = tag.get("ownerReferences") or ()
             asked = ", ".join(f"{one.get('namespace')}/{one.get('name')}" for one in owners) or "a user"

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from app.features.imagepull.types import ALWAYS, PULL_IF_NOT_PRESENT
-from app.kube.jsonvalues import json_copy, objects, part
+from app.kube.jsonvalues import fill, json_copy, objects, part
 
 TIMEOUT_SECONDS: Final = 600
 BACKOFF_LIMIT: Final = 3
@@ -62,12 +62,15 @@ def _values(parent: Any, key: str) -> list[dict[str, Any]]:
 def _sort_tags(image: dict[str, Any]) -> None:
     tags = image.get("tags")
     if isinstance(tags, list) and all(isinstance(tag, dict) and isinstance(tag.get("tag"), str) for tag in tags):
-        tags.sort(key=lambda tag: tag["tag"].encode("utf-8", "surrogatepass"))
+        tags.sort(key=by_tag)
+
+
+def by_tag(tag: Mapping[str, Any]) -> bytes:
+    """Return the sort key of a tag (JSON): its bytes in UTF-8, as Go compares them."""
+    return str(tag.get("tag")).encode("utf-8", "surrogatepass")
 
 
 def _default_pull_policy(parent: dict[str, Any]) -> None:
     policy = part(parent, "pullPolicy")
     if policy is not None:
-        for field, value in (("timeoutSeconds", TIMEOUT_SECONDS), ("backoffLimit", BACKOFF_LIMIT)):
-            if policy.get(field) is None:
-                policy[field] = value
+        fill(policy, {"timeoutSeconds": TIMEOUT_SECONDS, "backoffLimit": BACKOFF_LIMIT})

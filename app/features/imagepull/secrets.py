@@ -232,10 +232,6 @@ class PullSecrets:
     def forget(self, job: ObjectKey) -> None:
         self._known.pop(str(job), None)
 
-    @property
-    def known(self) -> Mapping[str, frozenset[ObjectKey]]:
-        return {job: frozenset(known.verified) for job, known in self._known.items()}
-
     def has_copies(self, job: ObjectKey) -> bool:
         return any(map(is_copy, self._copies.by_index(BY_JOB, str(job))))
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, Protocol
 
+from app.features.imagepull.defaults import by_tag
 from app.features.imagepull.objects import ImageEntry, ImageStatus, ImageTag, NodeImage, TagStatus
 from app.features.imagepull.types import FAILED, PULLING, SUCCEEDED, ImagePullTemplate
 from app.kube.clock import parsed_rfc3339, rfc3339
@@ -171,10 +172,7 @@ def with_failures(node_image: Json, failures: list[Unanswered], now: datetime) -
         entry["tags"] = [*(one for one in entry.get("tags") or () if one.get("tag") != tag), wanted]
     for name, entry in statuses.items():
         tags = {one.get("tag") for one in spec[name].get("tags") or ()}
-        entry["tags"] = sorted(
-            (one for one in entry.get("tags") or () if one.get("tag") in tags),
-            key=lambda one: str(one["tag"]).encode("utf-8", "surrogatepass"),
-        )
+        entry["tags"] = sorted((one for one in entry.get("tags") or () if one.get("tag") in tags), key=by_tag)
     phases = [one.get("phase") for entry in statuses.values() for one in entry["tags"]]
     return {
         **status,

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from app.features.imagepull.defaults import BACKOFF_LIMIT, TIMEOUT_SECONDS
+from app.features.imagepull.defaults import BACKOFF_LIMIT, TIMEOUT_SECONDS, by_tag
 from app.features.imagepull.kind import IMAGE_PULL_JOB
 from app.features.imagepull.objects import ImageEntry, ImageTag, NodeImage
 from app.features.imagepull.types import BATCH, FAILED, NEVER, SUCCEEDED, ImagePullJob
@@ -144,7 +144,7 @@ def add_tag(node_image: Json, request: Request, spread: Spread, now: str) -> Non
         }
         return
     # Must exceed the version of any leftover status. Version 0 is not written. [IMG-93]
-    status = _status_of(node_image, name, wanted)
+    status = status_of(node_image, name, wanted)
     version = (status.get("version") or 0) + 1 if status is not None else 0
     tags.append(
         {
@@ -156,7 +156,7 @@ def add_tag(node_image: Json, request: Request, spread: Spread, now: str) -> Non
             **policy,
         }
     )
-    tags.sort(key=_by_tag)
+    tags.sort(key=by_tag)
 
 
 def _most_patient(one: Json, other: Json) -> Json:
@@ -220,7 +220,7 @@ def clean(node_image: Json, facts: CleanUp, now: datetime) -> float | None:
                 entry["pullSecrets"] = left
                 if not left:
                     del entry["pullSecrets"]
-        entry["tags"].sort(key=_by_tag)
+        entry["tags"].sort(key=by_tag)
     return min(waits) if waits else None
 
 
@@ -293,19 +293,16 @@ def _add_secrets(entry: Json, secrets: Sequence[Mapping[str, str]]) -> bool:
     return bool(missing)
 
 
-def _status_of(node_image: Json, image: str, tag: str) -> Json | None:
+def status_of(node_image: Mapping[str, Any], image: str, tag: str) -> Json | None:
+    """Return the status of a tag in a NodeImage (JSON)."""
     statuses = (node_image.get("status") or {}).get("imageStatuses") or {}
     tags = (statuses.get(image) or {}).get("tags") or ()
     return next((status for status in tags if status.get("tag") == tag), None)
 
 
 def _phase(node_image: Json, image: str, tag: str, version: int) -> str:
-    status = _status_of(node_image, image, tag)
+    status = status_of(node_image, image, tag)
     return str(status.get("phase")) if status is not None and (status.get("version") or 0) == version else ""
-
-
-def _by_tag(tag: Mapping[str, Any]) -> bytes:
-    return str(tag.get("tag")).encode("utf-8", "surrogatepass")
 
 
 # Room for the jobs of one namespace in a NodeImage. All namespaces share the NodeImage, which holds at most 256

@@ -29,7 +29,7 @@ from app.kube.events import EventRecorder, reference
 from app.kube.images import FamiliarImage
 from app.kube.objects import Metadata, OwnerReference, Pod, decode_metadata
 from app.kube.patches import merge_difference
-from app.kube.resources import ObjectKey
+from app.kube.resources import ObjectKey, Resource
 from app.kube.selectors import Selector
 from app.kube.statuses import KnownStatus, newest_status, write_status
 from app.kube.store import Change, key_of
@@ -41,6 +41,19 @@ JOBS: Final = IMAGE_PULL_JOB.resource()
 MAX_CONCURRENT_WRITES: Final = 8
 #: Seconds after which a job is requeued if other jobs have filled a NodeImage in the meantime.
 FILLED_SECONDS: Final = 1.0
+
+
+async def delete_when_expired(
+    client: Client, resource: Resource, job: ImagePullJob | ImageListPullJob
+) -> Result | None:
+    """Delete a completed job after its TTL. [IMG-47, IMG-71]"""
+    left = plan.seconds_kept(job, client.clock.now())
+    if left is None:
+        return None
+    if left > 0:
+        return Result(requeue_after=left)
+    await delete_if_present(client, resource, job.metadata)
+    return None
 
 
 class ImagePullJobReconciler:
@@ -171,13 +184,7 @@ class ImagePullJobReconciler:
         made_by = self._list_of(job)
         if job.deleting or (made_by is not None and is_active(made_by)):
             return None  # completion of the list requeues the job
-        left = plan.seconds_kept(job, self._clock.now())
-        if left is None:
-            return None
-        if left > 0:
-            return Result(requeue_after=left)
-        await delete_if_present(self._client, JOBS, metadata)
-        return None
+        return await delete_when_expired(self._client, JOBS, job)
 
     async def _gone(self, key: ObjectKey) -> None:
         """Release the pull secret copies of a deleted job whose finalizer was removed by hand. [IMG-65]"""

@@ -11,8 +11,8 @@ from app.api import names
 from app.api.gojson import go_error
 from app.features.imagepull.kind import IMAGE_LIST_PULL_JOB, LIST_SPEC
 from app.features.imagepull.plan import lists as plan
-from app.features.imagepull.plan.jobs import BY_LIST, seconds_kept
-from app.features.imagepull.reconcile.jobs import JOBS
+from app.features.imagepull.plan.jobs import BY_LIST
+from app.features.imagepull.reconcile.jobs import JOBS, delete_when_expired
 from app.features.imagepull.types import ImageListPullJob, ImagePullJob
 from app.kube.client import Client, delete_if_present
 from app.kube.concurrency import in_batches
@@ -79,7 +79,7 @@ class ImageListPullJobReconciler:
             self._events.event(reference(LISTS, job), "Warning", INVALID_SPEC, state.invalid)
             return None
         if job.status is not None and job.status.completion_time:
-            return await self._end(job)
+            return await delete_when_expired(self._client, LISTS, job)
         children = self._children(job, state)
         version, error = job.metadata.resource_version, None
         if children.create:
@@ -114,16 +114,6 @@ class ImageListPullJobReconciler:
                 before = generation, labeled or plan.is_up_to_date(child, template)
             state.matches[uid] = before
         return plan.children_of(job, present, lambda child: state.matches[child.metadata.uid][1])
-
-    async def _end(self, job: ImageListPullJob) -> Result | None:
-        """Delete a completed list after its TTL. [IMG-71]"""
-        left = seconds_kept(job, self._clock.now())
-        if left is None:
-            return None
-        if left > 0:
-            return Result(requeue_after=left)
-        await delete_if_present(self._client, LISTS, job.metadata)
-        return None
 
     async def _label(self, job: ImageListPullJob, hash_: str) -> str:
         """Label the list with the template hash. Return its resource version. [IMG-70]"""
