@@ -180,26 +180,3 @@ def is_available(pod: Pod, disrupted: Collection[str]) -> bool:
     being restarted. [PPM-53]"""
     metadata = pod.metadata
     return is_ready(pod) and metadata.deletion_timestamp is None and metadata.uid not in disrupted
-
-
-@dataclass(frozen=True, slots=True)
-class Room:
-    """The number of available Pods of a workload and the minimum it needs. [PPM-53]"""
-
-    available: int
-    least: int
-
-    @property
-    def is_left(self) -> bool:
-        """Return whether one more Pod may become unavailable."""
-        return self.available > self.least
-
-
-def room(pods: Iterable[Pod], least: int, disrupted: Collection[str]) -> Room:
-    """Count the available Pods of a workload; at least ``least`` must stay available."""
-    return Room(sum(is_available(pod, disrupted) for pod in pods), least)
-
-
-def states_by_uid(statuses: Iterable[Any]) -> Mapping[str, tuple[ProbeState, ...]]:
-    """Return the results in a NodePodProbe by Pod UID."""
-    return {one.uid: one.probe_states for one in statuses}

@@ -24,8 +24,6 @@ from app.features.podprobe.plan.liveness import (
     pod_entry,
     recreate_request,
     request_name,
-    room,
-    states_by_uid,
 )
 from app.features.podprobe.plan.probes import MAX_NAMESPACE_BYTES, is_probed, present_probes, replace_probes
 from app.features.podprobe.reconcile.markers import change_probes
@@ -139,7 +137,7 @@ class LivenessReconciler:
             return None  # Either its creation event is still to come, or nothing is probed on this node.
         pods = [pod for pod in self._caches.pods.by_index(BY_LIVENESS_NODE, key.name) if is_probed(pod)]
         await self._probe(node_pod_probe, pods)
-        states = states_by_uid(node_pod_probe.status.pod_probe_statuses)
+        states = {one.uid: one.probe_states for one in node_pod_probe.status.pod_probe_statuses}
         held, errors = False, []
         for pod in pods:
             await self._clock.sleep(0)  # reading the probes of hundreds of Pods at once would delay everything else
@@ -257,11 +255,12 @@ class LivenessReconciler:
             if least is None:
                 continue
             pods = self._caches.pods.by_index(BY_CONTROLLER, key)
-            found = room(pods, least, self._disrupted(pods))
-            if not found.is_left:
+            disrupted = self._disrupted(pods)
+            available = sum(is_available(one, disrupted) for one in pods)
+            if available <= least:
                 reason = (
-                    f"{owner.kind} {owner.name} has {found.available} Pods available, and its maxUnavailable "
-                    f"requires at least {found.least}"
+                    f"{owner.kind} {owner.name} has {available} Pods available, and its maxUnavailable "
+                    f"requires at least {least}"
                 )
                 self._refuse(key, reason, now)
                 return reason

@@ -20,7 +20,6 @@ from app.features.podprobe.plan.liveness import (
     pod_entry,
     recreate_request,
     request_name,
-    room,
     saved_probes,
 )
 from app.features.podprobe.webhooks import LivenessStep
@@ -203,11 +202,10 @@ def test_a_request_belongs_to_one_run_of_one_container() -> None:
 
 
 @pytest.mark.behaviour("PPM-53")
-def test_restarts_need_spare_available_pods() -> None:
+def test_pods_that_are_ready_and_stay_so_are_available() -> None:
     pods = [pod("[]", ready=ready, uid=uid) for uid, ready in (("a", True), ("b", True), ("c", False), ("d", True))]
-    assert room(pods, 2, ()).is_left
-    assert not room(pods, 3, ()).is_left
-    assert not room(pods, 2, {"a"}).is_left
+    assert [is_available(one, ()) for one in pods] == [True, True, False, True]
+    assert [is_available(one, {"a"}) for one in pods] == [False, True, False, True]
     assert not is_available(pod("[]", deletionTimestamp="2026-01-01T00:00:00Z"), ())
 
 
