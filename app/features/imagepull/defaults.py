@@ -62,12 +62,7 @@ def _values(parent: Any, key: str) -> list[dict[str, Any]]:
 def _sort_tags(image: dict[str, Any]) -> None:
     tags = image.get("tags")
     if isinstance(tags, list) and all(isinstance(tag, dict) and isinstance(tag.get("tag"), str) for tag in tags):
-        tags.sort(key=by_tag)
-
-
-def by_tag(tag: Mapping[str, Any]) -> bytes:
-    """Return the sort key of a tag (JSON): its bytes in UTF-8, as Go compares them."""
-    return str(tag.get("tag")).encode("utf-8", "surrogatepass")
+        tags.sort(key=lambda tag: tag["tag"].encode("utf-8", "surrogatepass"))
 
 
 def _default_pull_policy(parent: dict[str, Any]) -> None:

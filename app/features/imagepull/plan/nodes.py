@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, Protocol
 
-from app.features.imagepull.defaults import by_tag
 from app.features.imagepull.objects import ImageEntry, ImageStatus, ImageTag, NodeImage, TagStatus
+from app.features.imagepull.plan.tags import by_tag
 from app.features.imagepull.types import FAILED, PULLING, SUCCEEDED, ImagePullTemplate
 from app.kube.clock import parsed_rfc3339, rfc3339
 from app.kube.images import FamiliarImage

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from app.features.imagepull.defaults import BACKOFF_LIMIT, TIMEOUT_SECONDS, by_tag
+from app.features.imagepull.defaults import BACKOFF_LIMIT, TIMEOUT_SECONDS
 from app.features.imagepull.kind import IMAGE_PULL_JOB
 from app.features.imagepull.objects import ImageEntry, ImageTag, NodeImage
 from app.features.imagepull.types import BATCH, FAILED, NEVER, SUCCEEDED, ImagePullJob
@@ -303,6 +303,11 @@ def status_of(node_image: Mapping[str, Any], image: str, tag: str) -> Json | Non
 def _phase(node_image: Json, image: str, tag: str, version: int) -> str:
     status = status_of(node_image, image, tag)
     return str(status.get("phase")) if status is not None and (status.get("version") or 0) == version else ""
+
+
+def by_tag(tag: Mapping[str, Any]) -> bytes:
+    """Return the sort key of a tag (JSON): its bytes in UTF-8, as Go compares them."""
+    return str(tag.get("tag")).encode("utf-8", "surrogatepass")
 
 
 # Room for the jobs of one namespace in a NodeImage. All namespaces share the NodeImage, which holds at most 256
