@@ -17,6 +17,7 @@ from app.features.containerrecreate.types import (
 )
 from app.kube.jsonvalues import json_copy, object_at, objects, part
 from app.kube.objects import ObjectMeta
+from app.pods.predicates import controller_reference
 
 # Conversion: two annotations of v1alpha1 are status fields in v1beta1 (CRR-1). The annotations are kept in both
 # directions. Each direction may lose data, which app.api.conversion preserves.
@@ -160,7 +161,7 @@ decode_request: Final = ContainerRecreateRequest.model_validate_json
 
 def request_for(pod: ObjectMeta, name: str, containers: Iterable[str], **spec: Any) -> dict[str, Any]:
     """Return a request that recreates these containers of a Pod, which owns it."""
-    owner = {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid, "controller": True}
+    owner = controller_reference("v1", "Pod", pod.name, pod.uid)
     return {
         "apiVersion": REQUESTS.api_version,
         "kind": REQUESTS.kind,

@@ -35,6 +35,8 @@ FEATURE: Final = Feature(
                 PolicyRule(("patch",), ("",), ("pods/status",)),
                 PolicyRule(("get",), ("",), ("nodes",)),
                 PolicyRule(("get", "create", "delete"), (names.APPS_GROUP,), (CONTAINER_RECREATE_REQUEST.plural,)),
+                # The owner reference from a request to its Pod sets blockOwnerDeletion.
+                PolicyRule(("update",), ("",), ("pods/finalizers",)),
                 PolicyRule(("create", "patch"), ("",), ("events",)),
             ),
             gates=(GATE,),

@@ -120,7 +120,7 @@ def is_terminated_by_us(status: PodStatus) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The actions to take now, in this order. Empty if there are none."""
+    """The actions to take now, in this order. Empty if there are none. Containers are sorted by name."""
 
     #: The image that stops each sidecar. [SS-114]
     images: dict[str, str] = field(default_factory=dict)
@@ -144,7 +144,7 @@ def plan(pod: JobPod, *, virtual: bool) -> Step:
     if statuses.keys() != {one.name for one in pod.spec.containers}:
         return NOTHING
     sidecars = {one.name: found for one in pod.spec.containers if (found := sidecar(one)).kind is not Kind.MAIN}
-    left = [name for name in sidecars if statuses[name].state.terminated is None]
+    left = [name for name in sorted(sidecars) if statuses[name].state.terminated is None]
     main = [status for name, status in statuses.items() if name not in sidecars]
     if not left or not main or not all(_is_over(status, pod.spec.restart_policy) for status in main):
         return NOTHING

@@ -206,13 +206,30 @@ def test_the_request_names_containers_and_is_deleted_with_the_pod() -> None:
     assert request["metadata"] == {
         "name": "sidecar-termination-u1",
         "namespace": "shop",
-        "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "job-1", "uid": "u1", "controller": True}],
+        "ownerReferences": [
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "name": "job-1",
+                "uid": "u1",
+                "controller": True,
+                "blockOwnerDeletion": True,
+            }
+        ],
     }
     assert request["spec"] == {
         "podName": "job-1",
         "containers": [{"name": "c1"}],
         "strategy": {"forceRecreate": True, "failurePolicy": "Ignore"},
     }
+
+
+@pytest.mark.behaviour("SS-113", "SS-114")
+@pytest.mark.parametrize("virtual", [False, True])
+def test_requests_and_events_name_sidecars_in_alphabetical_order(virtual: bool) -> None:
+    body = pod_json([({}, 0), *([({**TRUE, **BY_IMAGE}, None)] * 10)])
+    step = plan(job_pod(body), virtual=virtual)
+    assert [*(step.images if virtual else step.stop)] == ["c1", "c10", *(f"c{index}" for index in range(2, 10))]
 
 
 ENVS = st.sampled_from([{}, TRUE, IGNORED, BY_IMAGE, {**TRUE, **BY_IMAGE}])
