@@ -24,8 +24,9 @@ from app.features.statefulset.kind import STATEFUL_SET, ClaimGates, with_default
 from app.features.statefulset.plan.claims import STORAGE_CLASSES, decode_storage_class, expandable
 from app.features.statefulset.types import StatefulSetSpec, StatefulSetV1Alpha1Spec
 from app.features.statefulset.validation import Facts, annotation_warnings, name_errors, spec_errors, warnings
-from app.kube.admission import Allowed, Decision, Handler, Operation, PolicyRule, Review
+from app.kube.admission import Allowed, Decision, Denied, Handler, Operation, PolicyRule, Review
 from app.kube.client import Client
+from app.kube.jsonvalues import as_object
 from app.pods.template_check import TemplateLookups, complete_templates
 
 # Go types of the Advanced StatefulSet spec in both versions. OpenKruise's webhook stores the spec as its Go types
@@ -47,6 +48,10 @@ VALIDATE: Final = validating_webhook(
     PolicyRule(("list",), ("storage.k8s.io",), ("storageclasses",)),
 )
 WEBHOOKS: Final = (MUTATE, VALIDATE)
+_PARTITION_IS_TEXT: Final = (
+    "json: cannot unmarshal string into Go struct field "
+    "RollingUpdateStatefulSetStrategy.spec.updateStrategy.rollingUpdate.partition of type int32"
+)
 
 
 class Lookups(TemplateLookups):
@@ -73,6 +78,10 @@ def handlers(lookups: Lookups) -> tuple[Handler, ...]:
 
 def mutate(lookups: Lookups, review: Review) -> Decision:
     """Set the defaults [AS-3 … AS-14]; if none is missing, change nothing. [AS-10]"""
+    rolling = as_object(as_object(as_object(review.object).get("spec")).get("updateStrategy")).get("rollingUpdate")
+    if isinstance(as_object(rolling).get("partition"), str):
+        # A likely mistake, because CloneSets accept percentages.
+        return Denied(_PARTITION_IS_TEXT, code=400)
 
     def complete(given: Mapping[str, Any]) -> dict[str, Any]:
         defaulted = with_defaults(given, lookups.claims)
