@@ -26,6 +26,7 @@ from app.features.podprobe.webhooks import LivenessStep
 from app.kube.objects import Pod
 from app.kube.patches import apply
 from app.pods.admission_draft import PodDraft
+from app.pods.predicates import controller_reference
 from tests.admission.writing import review_of
 from tests.kit import objects
 
@@ -190,7 +191,7 @@ def test_a_request_belongs_to_one_run_of_one_container() -> None:
     assert request["metadata"] == {
         "name": "liveness-u1-c0-2",
         "namespace": "shop",
-        "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "web-1", "uid": "u1", "controller": True}],
+        "ownerReferences": [controller_reference("v1", "Pod", "web-1", "u1")],
     }
     assert request["spec"] == {
         "podName": "web-1",
