@@ -12,7 +12,7 @@ from app.api import names
 from app.daemon import meta_plan
 from app.daemon.cri.types import ContainerState, CriError, NoSuchContainer, Runtime
 from app.daemon.meta_plan import Outdated, Seen
-from app.daemon.probes_and_hooks import Stopper, container_reference
+from app.daemon.probes_and_hooks import WORKERS, Stopper, container_reference
 from app.daemon.recreate_plan import newest
 from app.kube.client import Client, PatchType
 from app.kube.controller import Controller, Result, Watch
@@ -26,8 +26,6 @@ from app.pods.container_meta import RuntimeMeta, env_from_metadata, runtime_meta
 
 logger = logging.getLogger(__name__)
 
-WORKERS: Final = 5
-RESTARTERS: Final = 10
 #: Seconds by which a report is delayed, because Pod changes come in bursts. [KD-71]
 _DELAY_SECONDS: Final = 1.0
 #: Seconds before a failed read of the environment is retried. [KD-73]
@@ -66,7 +64,7 @@ class MetaReporter:
             "runtime_container_meta_restarter",
             watches=[],
             reconcile=self._restart,
-            workers=RESTARTERS,
+            workers=WORKERS,
             limits=RESTART_LIMITS,
         )
 

@@ -33,6 +33,9 @@ MAX_OUTPUT: Final = 10 * 1024
 MAX_MESSAGE: Final = 1024
 MAX_REDIRECTS: Final = 10
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+#: Number of Pods whose commands and hooks a controller runs at the same time. Tenants choose how long these take, so
+#: there are more workers than a kubelet has Pods by default (110), in however many namespaces. [CRR-67]
+WORKERS: Final = 128
 #: Characters of a path that are not percent-encoded.
 _PATH_SAFE: Final = "/?#[]@!$&'()*+,;=:%~"
 

@@ -17,7 +17,7 @@ from app.daemon.objects import (
     RecreateState,
     decode_recreate_request,
 )
-from app.daemon.probes_and_hooks import Stopper, container_reference, recorded_hook
+from app.daemon.probes_and_hooks import WORKERS, Stopper, container_reference, recorded_hook
 from app.daemon.recreate_plan import Found
 from app.kube.client import Client, patch_seen_status
 from app.kube.clock import CONFLICT_ATTEMPTS, conflict_wait
@@ -31,9 +31,6 @@ from app.kube.store import Change, Store
 
 logger = logging.getLogger(__name__)
 
-WORKERS: Final = 32
-#: Maximum number of workers for one namespace, because tenants' hooks may block a worker for a long time. [CRR-67]
-SHARE: Final = 24
 #: Back-off of failed Pods. [CRR-30]
 LIMITS: Final = RateLimits(base_delay=0.5, max_delay=50.0, qps=50.0, burst=200)
 #: Seconds between checks of a container that is expected to change.
@@ -73,7 +70,6 @@ class Recreator:
             reconcile=self._reconcile,
             workers=WORKERS,
             limits=LIMITS,
-            share=SHARE,
         )
 
     async def run(self) -> None:

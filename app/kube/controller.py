@@ -91,8 +91,7 @@ class Controller:
     """The reconcile loop of one kind. Other code may add keys to ``queue``.
 
     It starts once the stores of its watches, and those in ``needs`` (read but not watched), have synced. One namespace
-    can occupy all workers but one, so a tenant with thousands of slow keys delays only itself. ``share`` overrides the
-    number of keys of one namespace that are processed at once.
+    can occupy all workers but one, so a tenant with thousands of slow keys delays only itself.
     """
 
     def __init__(
@@ -106,13 +105,12 @@ class Controller:
         needs: Sequence[Store[Any]] = (),
         sync_timeout: float = 120.0,
         limits: RateLimits | None = None,
-        share: int = 0,
         metrics: ControllerMetrics | None = None,
         queue_metrics: QueueMetrics | None = None,
     ) -> None:
         self.name = name
         self.workers = workers
-        self.queue: WorkQueue[ObjectKey] = WorkQueue(name, clock, limits, queue_metrics, share or max(1, workers - 1))
+        self.queue: WorkQueue[ObjectKey] = WorkQueue(name, clock, limits, queue_metrics, max(1, workers - 1))
         self._clock = clock
         self._watches = watches
         self._needs = needs

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -13,7 +15,7 @@ from app.daemon.agent import Features
 from app.daemon.cri.types import POD_UID, RESTART_COUNT, ContainerState, ExecResult
 from app.daemon.probes_and_hooks import PORTS, PRE_STOP
 from app.kube.objects import decode_pod
-from app.kube.resources import PODS
+from app.kube.resources import NAMESPACES, PODS
 from app.pods.container_meta import env_hash, is_env_current, is_image_current, plain_hash, runtime_meta
 from tests.daemon.node import NAMESPACE, Agent, Node, on_bare_node, on_node
 from tests.kube.fakes import running
@@ -225,6 +227,30 @@ async def test_a_failed_container_query_is_retried(one: Node, agent: Agent) -> N
     decoded = await one.client.get(PODS, "web-0", NAMESPACE, decode=decode_pod)
     hashes = (await meta_of(one))[0]["hashes"]
     assert hashes["extractedEnvFromMetadataHash"] == env_hash(decoded.spec.containers[0], decoded)
+
+
+@pytest.mark.behaviour("CRR-67", "KD-73")
+@on_node
+async def test_commands_that_hang_delay_the_report_of_no_other_pod(one: Node, agent: Agent) -> None:
+    """Users choose what ``env`` does in their containers, and may have several namespaces."""
+    containers: list[dict[str, Any]] = [{"name": f"c{i}", "env": [from_label("colour")]} for i in range(20)]
+    for namespace in ("a", "b"):
+        await one.client.create(NAMESPACES, {"metadata": {"name": namespace}})
+        for name in ("p0", "p1", "p2", "p3"):
+            metadata: dict[str, Any] = {"labels": {"colour": "red"}, "annotations": {names.SIDECARSET_HASH: "{}"}}
+            pod = await one.pod(*containers, name=name, namespace=namespace, **metadata)
+            for container in containers:
+                one.newest(pod["metadata"]["uid"], container["name"]).execute = hang
+            await one.clock.sleep(1)
+            await one.client.patch(PODS, name, {"metadata": {"labels": {"colour": "blue"}}}, namespace)
+    await started(one, {"name": "main"})
+    assert len(one.runtime.commands) >= 5
+    assert len(await one.until(lambda: meta_of(one), 10)) == 1
+
+
+async def hang(_command: Sequence[str]) -> ExecResult:
+    await asyncio.Event().wait()
+    raise AssertionError
 
 
 @pytest.mark.behaviour("KD-14")

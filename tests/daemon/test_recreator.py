@@ -14,7 +14,7 @@ from app.daemon.cri.types import POD_UID, ContainerDetails, ContainerState, CriE
 from app.daemon.objects import RECREATE_REQUESTS, Condition, RecreateRequest, decode_recreate_request
 from app.daemon.probes_and_hooks import PORTS
 from app.daemon.recreate_plan import Found
-from app.daemon.recreator import POD_NAMESPACE, WORKERS
+from app.daemon.recreator import POD_NAMESPACE
 from app.kube.resources import NAMESPACES, PODS
 from tests.daemon.node import NAMESPACE, Agent, Listening, Node, node_with_agent, on_bare_node, on_node
 from tests.kube.fakes import running, virtual
@@ -379,11 +379,13 @@ async def test_a_hook_is_that_of_the_container_and_sent_to_its_own_pod(watched: 
 
 @pytest.mark.behaviour("CRR-67")
 @on_node
-async def test_endless_hooks_of_one_namespace_do_not_block_others(one: Node, agent: Agent) -> None:
-    await one.client.create(NAMESPACES, {"metadata": {"name": "others"}})
+async def test_endless_hooks_in_several_namespaces_block_no_other_pod(one: Node, agent: Agent) -> None:
+    for namespace in ("tenant", "others"):
+        await one.client.create(NAMESPACES, {"metadata": {"name": namespace}})
     hooks = {"app": {"preStop": {"sleep": {"seconds": 10**9}}}}
-    for number in range(WORKERS + 1):
-        pod = await one.pod({"name": "app"}, name=f"slow-{number}")
+    for number in range(110):  # a kubelet's default maximum
+        namespace = (NAMESPACE, "tenant")[number % 2]
+        pod = await one.pod({"name": "app"}, name=f"slow-{number}", namespace=namespace)
         asked = {"terminationGracePeriodSeconds": 10**9, "hooks": hooks}
         await one.request(pod, "app", name=f"slow-{number}", **asked)
     await one.clock.sleep(60)

@@ -200,7 +200,7 @@ async def test_keys_run_concurrently_but_never_twice_at_once():
         await setup.clock.sleep(1)
         busy[key] -= 1
 
-    setup = Setup(reconcile, workers=3, share=3)
+    setup = Setup(reconcile, workers=4)
     setup.store.replace([pod(name) for name in "abcdef"])
     async with running(setup.controller.run()):
         for version in range(2, 20):
