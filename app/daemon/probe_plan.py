@@ -19,8 +19,9 @@ UNKNOWN: Final = "Unknown"
 #: An unchanged result is reported again after this many seconds. [KD-66]
 REFRESH_SECONDS: Final = 600.0
 #: Maximum total size of the messages in a NodePodProbe, in bytes as stored. The API server accepts 1.5 MB including
-#: the spec; verbose probes must not prevent the results of others from being reported. [KD-98]
-MAX_MESSAGES: Final = 512 * 1024
+#: the spec (384 KiB) and the rest of the results (twice as much); verbose probes must not prevent the results of others
+#: from being reported. [KD-98]
+MAX_MESSAGES: Final = 256 * 1024
 
 
 class Key(NamedTuple):

@@ -15,6 +15,7 @@ from app.features.podprobe.feature import FEATURE, MARKER_CONTROLLER
 from app.features.podprobe.kind import NODE_POD_PROBE, POD_PROBE_MARKER
 from app.features.podprobe.objects import NodePodProbe, ProbeState, _in_use, decode_node_pod_probe
 from app.features.podprobe.plan.probes import (
+    MAX_BYTES,
     MAX_NAMESPACE_BYTES,
     MAX_SHAPES,
     impossible,
@@ -30,6 +31,7 @@ from app.framework.watched import Watched
 from app.kube.client import Client
 from app.kube.clock import rfc3339
 from app.kube.errors import NotFound
+from app.kube.jsonvalues import stored_size
 from app.kube.resources import EVENTS, NODES, PODS, ObjectKey
 from app.kube.store import Store
 from app.manager.gates import parse_gates
@@ -400,12 +402,13 @@ def test_markers_with_similar_names_do_not_interfere() -> None:
     assert found["podProbes"] == [entry("ba#x"), entry("a#x", namespace="other")]
 
 
+def entry(uid: str, namespace: str, size: int) -> Json:
+    probes = [{"name": "big#p", "containerName": "main", "probe": {"exec": {"command": ["x" * size]}}}]
+    return {"name": f"pod-{uid}", "namespace": namespace, "uid": uid, "IP": "", "probes": probes}
+
+
 @pytest.mark.behaviour("PPM-46")
 def test_one_namespace_cannot_fill_a_shared_object() -> None:
-    def entry(uid: str, namespace: str, size: int) -> Json:
-        probes = [{"name": "big#p", "containerName": "main", "probe": {"exec": {"command": ["x" * size]}}}]
-        return {"name": f"pod-{uid}", "namespace": namespace, "uid": uid, "IP": "", "probes": probes}
-
     others = entry("theirs", "shop", 100)
     found: Json = {"podProbes": [others]}
     assert replace_probes(found, "tenant", "big", {"a": entry("a", "tenant", 1_400_000)}) == ["pod-a"]
@@ -422,6 +425,30 @@ def test_one_namespace_cannot_fill_a_shared_object() -> None:
     more = {**entry("d", "tenant", third), "probes": [{**entry("d", "tenant", third)["probes"][0], "name": "more#p"}]}
     assert replace_probes(found, "tenant", "more", {"d": more}) == ["pod-d"]
     assert replace_probes(found, "shop", "big", {"theirs": others}) == []
+
+
+@pytest.mark.behaviour("PPM-46")
+@pytest.mark.parametrize("together", [False, True])
+def test_many_namespaces_leave_room_for_another(together: bool) -> None:
+    """A tenant may have many namespaces, with a Pod of each on every node."""
+    wanted: dict[str, dict[str, Json]] = {}
+    for namespace in [f"tenant-{number}" for number in range(20)]:
+        uids = [f"{namespace}-{number}" for number in range(200)]
+        wanted[namespace] = {uid: entry(uid, namespace, 1_000) for uid in uids}
+    found: Json = {"podProbes": [entry("first", "first", 40_000)]}
+    if together:
+        every = {uid: one for pods in wanted.values() for uid, one in pods.items()}
+        replace_probes(found, None, "big", {"first": found["podProbes"][0], **every})
+    else:
+        for namespace, pods in wanted.items():
+            assert replace_probes(found, namespace, "big", pods) != []
+    assert stored_size(found["podProbes"]) < MAX_BYTES
+    before = json.dumps(found)
+    # Probes that fitted before are kept, and there is room for those of a new namespace.
+    assert replace_probes(found, "first", "big", {"first": entry("first", "first", 40_000)}) == []
+    assert replace_probes(found, "tenant-0", "big", wanted["tenant-0"]) != []
+    assert json.dumps(found) == before
+    assert replace_probes(found, "shop", "big", {"shop": entry("shop", "shop", 10)}) == []
 
 
 @pytest.mark.behaviour("PPM-46")
@@ -461,8 +488,8 @@ async def test_pods_without_room_are_reported_once(there: World) -> None:
     await there.settled()
     assert [one for one in there.manager.requests[sent:] if "/nodepodprobes/" in one.path] == []
     assert await there.told() == [
-        "NotProbed: node n1: no room for the probes of 1 Pods, such as p2: the probes of one namespace may take at "
-        "most 196608 bytes on it; use shorter or fewer probes"
+        "NotProbed: node n1: no room for the probes of 1 Pods, such as p2: the probes of one namespace may take half "
+        "of the 393216 bytes on it that others leave; use shorter or fewer probes"
     ]
 
 

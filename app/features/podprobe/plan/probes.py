@@ -3,6 +3,7 @@ Pure."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -19,9 +20,13 @@ from app.pods.predicates import is_active, is_condition_true
 
 # Pods selected by a PodProbeMarker, and the probes for their nodes. [PPM-11 … PPM-14, PPM-40, PPM-41]
 
-#: Maximum size in bytes of one namespace's probes in a NodePodProbe. All namespaces share one object per node, which
-#: the API server limits to 1.5 MB, so no namespace may fill it. 100 Pods with one probe each take a fifth of this.
-MAX_NAMESPACE_BYTES: Final = 192 * 1024
+#: Maximum size in bytes of all probes in a NodePodProbe. All namespaces share one object per node, which the API server
+#: limits to 1.5 MB; the results may take twice as much as the probes, and their messages 256 KiB more. Each namespace
+#: may use half of what the others leave, so no number of namespaces fills the object. 100 Pods with one probe each take
+#: a tenth of this.
+MAX_BYTES: Final = 384 * 1024
+#: Maximum size in bytes of the probes of one namespace, if it is the only one.
+MAX_NAMESPACE_BYTES: Final = MAX_BYTES // 2
 #: Maximum number of Pods with different containers that are examined for missing containers and ports.
 MAX_SHAPES: Final = 64
 Json = dict[str, Any]
@@ -207,10 +212,13 @@ def replace_probes(spec: Json, namespace: str | None, marker: str, wanted: Mappi
     asked: dict[str, dict[str, Json]] = {}
     for uid, entry in wanted.items():
         asked.setdefault(entry["namespace"], {})[uid] = entry
+    sizes: Counter[object] = Counter()
+    for entry in spec.get("podProbes") or ():
+        sizes[entry.get("namespace")] += stored_size(entry)
     wanted = {}
     without: list[str] = []
     for place, entries in asked.items():
-        fitting, pods = _within(spec, place, marker, entries)
+        fitting, pods, sizes[place] = _within(spec, place, marker, entries, sizes.total() - sizes[place])
         wanted |= fitting
         without += pods
     left, seen = [], set()
@@ -237,25 +245,27 @@ def replace_probes(spec: Json, namespace: str | None, marker: str, wanted: Mappi
 
 
 def _within(
-    spec: Json, namespace: str, marker: str, wanted: Mapping[str, Json]
-) -> tuple[Mapping[str, Json], list[str]]:
-    """Return the Pods whose probes fit in addition to those of the namespace's other markers, and the names of the Pods
-    whose probes do not."""
-    others = [
-        one
-        for entry in spec.get("podProbes") or ()
-        if entry.get("namespace") == namespace
-        for one in entry.get("probes") or ()
-        if not _is_of(one, marker)
-    ]
-    room = MAX_NAMESPACE_BYTES - stored_size(others)
+    spec: Json, namespace: str, marker: str, wanted: Mapping[str, Json], elsewhere: int
+) -> tuple[Mapping[str, Json], list[str], int]:
+    """Return the Pods whose probes fit in addition to those of the namespace's other markers, the names of the Pods
+    whose probes do not, and the size of all probes of the namespace. ``elsewhere``: size of the other namespaces'."""
+    others: list[Json] = []
+    present = 0
+    for entry in spec.get("podProbes") or ():
+        if entry.get("namespace") == namespace:
+            mine = [one for one in entry.get("probes") or () if _is_of(one, marker)]
+            others += (one for one in entry.get("probes") or () if not _is_of(one, marker))
+            present += stored_size({**entry, "probes": mine}) if mine else 0
+    size = stored_size(others)
+    # Other namespaces must not displace probes that fitted before.
+    limit = max(size + present, (MAX_BYTES - elsewhere) // 2)
     found: dict[str, Json] = {}
     for uid, entry in wanted.items():
-        room -= stored_size(entry)
-        if room < 0:
+        if size + (more := stored_size(entry)) > limit:
             break
+        size += more
         found[uid] = entry
-    return found, sorted(entry["name"] for uid, entry in wanted.items() if uid not in found)
+    return found, sorted(entry["name"] for uid, entry in wanted.items() if uid not in found), size
 
 
 def _merged(present: Iterable[Json], mine: list[Json], marker: str) -> list[Json]:

@@ -25,7 +25,7 @@ from app.features.podprobe.plan.liveness import (
     recreate_request,
     request_name,
 )
-from app.features.podprobe.plan.probes import MAX_NAMESPACE_BYTES, is_probed, present_probes, replace_probes
+from app.features.podprobe.plan.probes import MAX_BYTES, is_probed, present_probes, replace_probes
 from app.features.podprobe.reconcile.markers import change_probes
 from app.kube.client import Client, get_or_none
 from app.kube.controller import Result
@@ -183,8 +183,8 @@ class LivenessReconciler:
             if pod.metadata.uid not in without or told.get(_NO_ROOM):
                 continue
             told[_NO_ROOM] = message = (
-                f"liveness probes do not run: the probes of one namespace may take at most {MAX_NAMESPACE_BYTES} bytes "
-                "on a node; use shorter or fewer probes"
+                f"liveness probes do not run: the probes of one namespace may take half of the {MAX_BYTES} bytes on a "
+                "node that others leave; use shorter or fewer probes"
             )
             self._events.event(reference(PODS, pod), "Warning", _NO_ROOM, message)
 

@@ -13,7 +13,7 @@ from app.api import names
 from app.features.podprobe.kind import POD_PROBE_MARKER
 from app.features.podprobe.objects import BY_MARKER, NODE_POD_PROBES, NodePodProbe
 from app.features.podprobe.plan.probes import (
-    MAX_NAMESPACE_BYTES,
+    MAX_BYTES,
     RenderedProbe,
     impossible,
     is_probed,
@@ -248,7 +248,8 @@ class PodProbeMarkerReconciler:
                 count = len(without) + left
                 full[node] = (
                     f"node {node}: no room for the probes of {count} Pods, such as {without[0]}: the probes of "
-                    f"one namespace may take at most {MAX_NAMESPACE_BYTES} bytes on it; use shorter or fewer probes"
+                    f"one namespace may take half of the {MAX_BYTES} bytes on it that others leave; use shorter or "
+                    "fewer probes"
                 )
         return full
 
