@@ -82,6 +82,7 @@ TTL_SECONDS: Final = 300
 #: block the next request forever.
 DEADLINE_SECONDS: Final = 60
 _DEFAULT_GRACE: Final = 30
+_MAX_INT64: Final = 2**63 - 1
 Json = dict[str, Any]
 
 
@@ -165,7 +166,7 @@ def recreate_request(pod: Pod, failure: Failure) -> Json:
         request_name(pod, failure),
         (failure.container,),
         strategy=strategy,
-        activeDeadlineSeconds=grace + DEADLINE_SECONDS,
+        activeDeadlineSeconds=min(grace + DEADLINE_SECONDS, _MAX_INT64),
         ttlSecondsAfterFinished=TTL_SECONDS,
     )
 

@@ -148,9 +148,12 @@ class LivenessReconciler:
                     # An error for one Pod must not block the others.
                     logger.warning("Pod %s: %s cannot be restarted: %s", key_of(pod), failure.container, error)
                     errors.append(error)
+        if held:
+            # The back-off after an error for one Pod, such as an exceeded quota, must not delay the others.
+            return Result(requeue_after=RETRY_SECONDS)
         if errors:
             raise errors[0]
-        return Result(requeue_after=RETRY_SECONDS) if held else None
+        return None
 
     async def _probe(self, node_pod_probe: NodePodProbe, pods: Sequence[Pod]) -> None:
         """Write the Pods' liveness probes to the NodePodProbe. [PPM-50]"""

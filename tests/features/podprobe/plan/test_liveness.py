@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -200,6 +201,11 @@ def test_a_request_belongs_to_one_run_of_one_container() -> None:
         "activeDeadlineSeconds": 67,
         "ttlSecondsAfterFinished": 300,
     }
+    found = msgspec.structs.replace(
+        found, spec=msgspec.structs.replace(found.spec, termination_grace_period_seconds=2**63 - 1)
+    )
+    endless = recreate_request(found, Failure("c0", "containerd://c0-2", 2, ""))
+    assert endless["spec"]["activeDeadlineSeconds"] == 2**63 - 1, "the API server accepts no more than 64 bits"
 
 
 @pytest.mark.behaviour("PPM-53")

@@ -11,20 +11,26 @@ from app.api import names
 from app.features.cloneset.kind import CLONE_SET
 from app.features.containerrecreate.types import ContainerRecreateRequest
 from app.features.podprobe.kind import NODE_POD_PROBE
+from app.features.podprobe.objects import NodePodProbe, decode_node_pod_probe
 from app.features.podprobe.plan.liveness import OWNER, Failure
 from app.features.podprobe.plan.probes import replace_probes
+from app.features.podprobe.reconcile import liveness
 from app.features.podprobe.reconcile.liveness import (
+    BY_LIVENESS_NODE,
     BY_REQUESTED_POD,
     RETRY_SECONDS,
     Caches,
     LivenessReconciler,
+    liveness_nodes,
     requested_pods,
 )
 from app.features.podunavailablebudget.kind import POD_UNAVAILABLE_BUDGET
 from app.kube.client import Client
+from app.kube.controller import Result
+from app.kube.errors import KubeError
 from app.kube.events import EventRecorder
 from app.kube.objects import OwnerReference, Pod, decode_pod
-from app.kube.resources import PODS
+from app.kube.resources import PODS, ObjectKey
 from app.kube.store import Store
 from app.pods.disruption_budget import NoBudget
 from app.pods.predicates import BY_CONTROLLER, controller_keys
@@ -244,6 +250,32 @@ async def test_the_pods_of_a_workload_are_counted_once_for_all_its_failing_conta
             assert not await reconciler._restart(pod, Failure("main", "containerd://c", 0, "failed"))
         await client.clock.sleep(RETRY_SECONDS)
     assert counted == 2
+
+
+@pytest.mark.behaviour("PPM-53")
+@virtual
+async def test_a_restart_that_fails_delays_no_other_on_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A quota of a tenant may forbid requests, and the back-off of a node's key would grow to a quarter of an hour."""
+    pods: Store[Pod] = Store({BY_LIVENESS_NODE: liveness_nodes})
+    probes: Store[NodePodProbe] = Store()
+    probes.put(decode_node_pod_probe(b'{"metadata": {"name": "n1"}}'))
+    for namespace in ("evil", "shop"):
+        metadata = {"name": "p", "namespace": namespace, "annotations": {names.CONTAINER_PROBE_CONTEXT: "[]"}}
+        status = {"conditions": [{"type": "Initialized", "status": "True"}]}
+        pods.put(decode_pod(orjson.dumps({"metadata": metadata, "spec": {"nodeName": "n1"}, "status": status})))
+
+    async def restart(pod: Pod, _failure: Failure) -> bool:
+        if pod.metadata.namespace == "evil":
+            raise KubeError("exceeded quota")
+        return False
+
+    client = Client(MemoryServer(), VirtualClock())
+    reconciler = LivenessReconciler(
+        client, Caches(pods, probes, Store()), EventRecorder(client, "test"), NoBudget(), []
+    )
+    monkeypatch.setattr(reconciler, "_restart", restart)
+    monkeypatch.setattr(liveness, "failures", lambda *_: [Failure("main", "containerd://c", 0, "failed")])
+    assert await reconciler(ObjectKey("", "n1")) == Result(requeue_after=RETRY_SECONDS)
 
 
 def test_a_request_counts_for_its_own_namespace_only() -> None:
