@@ -18,9 +18,10 @@ from app.framework.options import Enabled, gate_is_off
 from app.framework.watched import BY_NAMESPACE
 from app.kube.admission import Allowed, Denied, Handler, Operation, Review, Rule, Webhook
 from app.kube.patches import same
+from app.kube.resources import ObjectKey
 from app.kube.selector_query import SelectorError
-from app.kube.selectors import compile_selector
-from app.kube.store import Store
+from app.kube.selectors import Selector, compile_selector
+from app.kube.store import Change, Store, key_of
 from app.kube.validation import TOTAL_ANNOTATION_SIZE_LIMIT
 from app.pods.admission import MutatorOrder
 from app.pods.admission_draft import PodDraft, is_controlled_by_group
@@ -66,6 +67,9 @@ class ServerlessProbesStep:
 
     def __init__(self, markers: Store[PodProbeMarker]) -> None:
         self._markers = markers
+        #: Compiled selectors; None if invalid. Compiling those of a namespace for each Pod would delay all reviews.
+        self._selectors: dict[ObjectKey, Selector | None] = {}
+        markers.subscribe(self._changed)
 
     def __call__(self, draft: PodDraft, review: Review) -> None:
         # A Pod that lists its markers, such as one created from an exported Pod, keeps them. [PW-19]
@@ -73,12 +77,11 @@ class ServerlessProbesStep:
         its_own = frozenset(listed.split(",")) if listed else None
         matching = []
         for marker in self._markers.by_index(BY_NAMESPACE, review.namespace):
-            try:
-                selector = compile_selector(marker.spec.selector)
-            except SelectorError:
-                continue  # stored while admission was off
+            selector = self._selector(marker)
+            if selector is None or marker.deleting:
+                continue
             selected = not selector.empty and selector.matches(draft.labels)
-            if not marker.deleting and (selected if its_own is None else marker.name in its_own):
+            if selected if its_own is None else marker.name in its_own:
                 matching.append(marker)
         if not matching:
             return
@@ -86,6 +89,18 @@ class ServerlessProbesStep:
         if annotations:
             draft.set_annotations(annotations, "PPM-30")
             draft.refuse_oversized_annotations()
+
+    def _changed(self, change: Change[PodProbeMarker]) -> None:
+        self._selectors.pop(key_of(change.object), None)
+
+    def _selector(self, marker: PodProbeMarker) -> Selector | None:
+        key = key_of(marker)
+        if key not in self._selectors:
+            try:
+                self._selectors[key] = compile_selector(marker.spec.selector)
+            except SelectorError:
+                self._selectors[key] = None  # stored while admission was off
+        return self._selectors[key]
 
 
 def probed_containers(

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import pytest
 
-from app.features.podprobe import feature
+from app.features.podprobe import feature, webhooks
 from app.features.podprobe.feature import FEATURE, MARKER_CONTROLLER
 from app.features.podprobe.kind import NODE_POD_PROBE, POD_PROBE_MARKER
 from app.features.podprobe.objects import NodePodProbe, ProbeState, _in_use, decode_node_pod_probe
@@ -33,6 +33,7 @@ from app.kube.clock import rfc3339
 from app.kube.errors import NotFound
 from app.kube.jsonvalues import stored_size
 from app.kube.resources import EVENTS, NODES, PODS, ObjectKey
+from app.kube.selectors import Selector, compile_selector
 from app.kube.store import Store
 from app.manager.gates import parse_gates
 from app.pods.admission_draft import PodDraft, PodRefusedError
@@ -602,6 +603,34 @@ def test_a_pod_of_many_markers_is_refused_early() -> None:
     with pytest.raises(PodRefusedError, match=r"^Pod default/p: metadata.annotations: Too long: "):
         ServerlessProbesStep(store)(draft, review_of(POD_PROBE_MARKER, body))
     assert len(draft.annotations["kruise.io/podprobe"]) < 600_000
+
+
+@pytest.mark.behaviour("PPM-30")
+def test_markers_cost_each_new_pod_a_comparison_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A namespace may have thousands of markers with 256 requirements each."""
+    compiled = 0
+
+    def counting(selector: Json) -> Selector:
+        nonlocal compiled
+        compiled += 1
+        return compile_selector(selector)
+
+    monkeypatch.setattr(webhooks, "compile_selector", counting)
+    store: Store[PodProbeMarker] = Store(indexes={"namespace": lambda one: [one.metadata.namespace]})
+    for number in range(10):
+        store.put(marker_of(f"m{number}", probe(podConditionType="C")))
+    step = ServerlessProbesStep(store)
+    metadata = {"name": "p", "namespace": "default", "labels": {"app": "x"}}
+    body = {"apiVersion": "v1", "metadata": metadata, "spec": {"containers": [{"name": "main"}]}}
+    for _ in range(3):
+        step(PodDraft(body, "default"), review_of(POD_PROBE_MARKER, body))
+    assert compiled == 10
+    other = {"matchLabels": {"app": "y"}}
+    for number in range(10):
+        changed = marker_of(f"m{number}", probe(podConditionType="C"))
+        store.put(changed.model_copy(update={"spec": changed.spec.model_copy(update={"selector": other})}))
+    step(draft := PodDraft(body, "default"), review_of(POD_PROBE_MARKER, body))
+    assert draft.annotations == {}
 
 
 def only_without_scheme(message: str) -> bool:
