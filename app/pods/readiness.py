@@ -147,8 +147,9 @@ def ready_after(pod: Pod, gate: str, status: str, now: datetime) -> Mapping[str,
     if ready is None or containers is None or containers.status != "True":
         return None
     messages = []
+    conditions = {condition.type: condition for condition in reversed(pod.status.conditions)}
     for wanted in pod.spec.readiness_gates:
-        found = pod.condition(wanted.condition_type)
+        found = conditions.get(wanted.condition_type)
         present = status if wanted.condition_type == gate else found.status if found is not None else None
         if present is None:
             messages.append(f'corresponding condition of pod readiness gate "{wanted.condition_type}" does not exist.')

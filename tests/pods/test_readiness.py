@@ -208,6 +208,22 @@ def test_ready_becomes_true_when_gates_and_containers_are_ready() -> None:
     assert (ready["status"], ready["reason"], ready["message"]) == ("True", None, None)
 
 
+@pytest.mark.behaviour("PM-41")
+def test_many_gates_do_not_search_the_conditions_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[str] = []
+    search = Pod.condition
+
+    def counting(given_pod: Pod, type_: str) -> Any:
+        searched.append(type_)
+        return search(given_pod, type_)
+
+    monkeypatch.setattr(Pod, "condition", counting)
+    types = [f"example.com/{number}" for number in range(1000)]
+    conditions = [condition(type_, "True") for type_ in types]
+    assert ready_after(pod(*conditions, *READY, gates=(*types,)), types[0], "True", NOW) is None
+    assert len(searched) < 10
+
+
 keys = st.builds(NotReadyKey, st.text(max_size=5), st.text(max_size=5))
 
 

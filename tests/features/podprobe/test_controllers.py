@@ -32,6 +32,7 @@ from app.kube.client import Client
 from app.kube.clock import rfc3339
 from app.kube.errors import NotFound
 from app.kube.jsonvalues import stored_size
+from app.kube.objects import Pod
 from app.kube.resources import EVENTS, NODES, PODS, ObjectKey
 from app.kube.selectors import Selector, compile_selector
 from app.kube.store import Store
@@ -375,6 +376,20 @@ def test_the_first_result_of_a_condition_counts() -> None:
     states = [ProbeState("b#ok", "Failed"), ProbeState("a#ok", "Succeeded"), ProbeState("c#ok", "Succeeded")]
     marks = marks_of(states, frozenset({"a#ok", "b#ok", "c#ok"}), markers.get)
     assert [one["status"] for one in marks.conditions.values()] == ["False"]
+
+
+@pytest.mark.behaviour("PPM-24")
+def test_many_results_do_not_search_the_conditions_of_the_pod_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[str] = []
+    monkeypatch.setattr(Pod, "condition", lambda _, type_: searched.append(type_))
+    kinds = [f"example.com/{number}" for number in range(1000)]
+    probes = [probe(f"p{number}", podConditionType=kind) for number, kind in enumerate(kinds)]
+    names = [f"a#p{number}" for number in range(1000)]
+    states = [ProbeState(name, "Succeeded") for name in names]
+    marks = marks_of(states, frozenset(names), {"a": marker_of("a", *probes)}.get)
+    marked = objects.pod(conditions=[{"type": kind, "status": "True", "message": ""} for kind in kinds[1:]])
+    assert [one["type"] for one in marks.condition_patch(marked)] == kinds[:1]
+    assert not searched
 
 
 @pytest.mark.behaviour("PPM-23")

@@ -308,8 +308,9 @@ class Marks:
         """Return the conditions whose status or message differs from the Pod's, or all of them if the Pod's state is
         unknown. [PPM-24]"""
         found = []
+        conditions = {one.type: one for one in reversed(pod.status.conditions)} if pod is not None else {}
         for type_, wanted in self.conditions.items():
-            present = pod.condition(type_) if pod is not None else None
+            present = conditions.get(type_)
             if present is None or (present.status, present.message) != (wanted["status"], wanted["message"]):
                 found.append(wanted)
         return found
