@@ -23,7 +23,7 @@ from app.features.podunavailablebudget.plan.status import (
     is_computed,
 )
 from app.features.podunavailablebudget.pod_admission import DELETE_GATE, UPDATE_GATE
-from app.features.podunavailablebudget.targets import WATCHED, Caches, UnknownKindError, Workloads, listed_workloads
+from app.features.podunavailablebudget.targets import WATCHED, Caches, UnknownWorkloadError, Workloads, listed_workloads
 from app.features.podunavailablebudget.types import (
     PodUnavailableBudget,
     PodUnavailableBudgetSpec,
@@ -62,7 +62,7 @@ async def explain_object(client: Client, stored: Stored, enabled: Enabled) -> Re
     try:
         listed = listed_workloads(caches.configuration, names.MANAGER_NAMESPACE)
         members = await Workloads(client, caches, listed).members(budget)
-    except UnknownKindError as error:
+    except UnknownWorkloadError as error:
         raise CommandError(f"PodUnavailableBudget {name}: {error}") from error
     sentences = map(one_line, _sentences(budget, members.expected))
     if not members.pods:

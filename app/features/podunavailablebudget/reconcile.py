@@ -11,7 +11,7 @@ from app.features.podunavailablebudget.index import Claims
 from app.features.podunavailablebudget.kind import POD_UNAVAILABLE_BUDGET
 from app.features.podunavailablebudget.plan.pods import PodFacts, facts_of, is_related, related_budget
 from app.features.podunavailablebudget.plan.status import Observed, Recomputed, Seen, recompute, track
-from app.features.podunavailablebudget.targets import Caches, Members, UnknownKindError, Workloads, relevant_parts
+from app.features.podunavailablebudget.targets import Caches, Members, UnknownWorkloadError, Workloads, relevant_parts
 from app.features.podunavailablebudget.types import PodUnavailableBudget, PodUnavailableBudgetStatus
 from app.kube.client import Client
 from app.kube.concurrency import concurrently
@@ -147,7 +147,7 @@ class BudgetReconciler:
             return None
         try:
             members = await self._workloads.members(budget)
-        except UnknownKindError as error:
+        except UnknownWorkloadError as error:
             # The error is in the object, but may resolve itself once the kind is installed.
             self._event_once(key, budget, "UnknownWorkload", str(error))
             return Result(requeue_after=UNKNOWN_KIND_RETRY)

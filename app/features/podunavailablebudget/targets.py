@@ -61,12 +61,14 @@ _DEPLOYMENT: Final = ("apps", "Deployment")
 _REPLICASET: Final = ("apps", "ReplicaSet")
 #: Maximum number of deleted workloads that are remembered.
 MAX_GONE: Final = 10_000
+#: Maximum number of unwatched workloads whose Pods one selector may select, because each is read in every reconcile.
+MAX_READ: Final = 256
 #: Default replicas of a workload.
 _DEFAULT: Final = 1
 
 
-class UnknownKindError(Exception):
-    """The workload's kind is not served. The message names the budget, the field and the kind. [PUB-36]"""
+class UnknownWorkloadError(Exception):
+    """A workload's kind is not served, or too many workloads would have to be read. [PUB-36]"""
 
 
 class _ScaleSpec(Struct, frozen=True):
@@ -139,7 +141,7 @@ class Workloads:
         self._gone: OrderedDict[bytes, None] = OrderedDict()
 
     async def members(self, budget: PodUnavailableBudget) -> Members:
-        """Return the Pods of a budget. Raises ``UnknownKindError`` or ``KubeError``."""
+        """Return the Pods of a budget. Raises ``UnknownWorkloadError`` or ``KubeError``."""
         target = budget.spec.target_ref
         if target is not None:
             reference = OwnerReference(target.api_version, target.kind, target.name)
@@ -177,13 +179,19 @@ class Workloads:
         }
         owned = sum(pod.metadata.controller is not None for pod in pods)
         replicas: dict[str, int] = {}
-        watched = True
+        watched, read = True, 0
         for reference in controllers.values():
             above = self._deployment_of(reference, namespace)
             if replicas and above is None and await self._lacks_replicas(reference):
                 # It adds nothing, and another workload already shows that not all are gone.
                 watched = False
                 continue
+            read += (reference.group, reference.kind) not in self._caches.workloads
+            if read > MAX_READ:
+                raise UnknownWorkloadError(
+                    f"spec.selector: selects Pods of more than {MAX_READ} workloads of kinds that are not watched, "
+                    f"such as {reference.kind}; use a targetRef or a narrower selector"
+                )
             found = await self._find(above or reference, namespace, "the controller of its Pods")
             if found is None or (above is None and not _means(reference, namespace, found.uid)):
                 continue
@@ -210,8 +218,10 @@ class Workloads:
         return above if above is not None and (above.group, above.kind) == _DEPLOYMENT else None
 
     async def _find(self, reference: OwnerReference, namespace: str, where: str) -> _Found | None:
-        """Return the workload, or None if it is missing or being deleted. Raises ``UnknownKindError`` or ``KubeError``.
-        [PUB-35]"""
+        """Return the workload, or None if it is missing or being deleted. [PUB-35]
+
+        Raises ``UnknownWorkloadError`` or ``KubeError``.
+        """
         store = self._caches.workloads.get((reference.group, reference.kind))
         if store is None:
             return await self._live(reference, namespace, where)
@@ -250,7 +260,7 @@ class Workloads:
         """Read an unwatched workload: its scale, or its replicas if its kind is listed."""
         mapped = await self._kinds.find(reference.api_version, reference.kind)
         if mapped is None or not mapped.resource.namespaced:
-            raise UnknownKindError(f"{where}: {reference.api_version} serves no namespaced kind {reference.kind}")
+            raise UnknownWorkloadError(f"{where}: {reference.api_version} serves no namespaced kind {reference.kind}")
         resource = mapped.resource
         try:
             if (reference.group, reference.kind) in self._listed():

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from app.features.podunavailablebudget import targets
 from app.features.podunavailablebudget.plan.status import Expected
 from app.features.podunavailablebudget.targets import WATCHED, Caches, Workloads
 from app.features.podunavailablebudget.types import PodUnavailableBudget
@@ -411,6 +412,25 @@ async def test_a_kind_that_is_not_served_is_reported_and_retried(cluster: SmallC
     owner = await cluster.until(served, "the kind is served")
     await cluster.pod("p0", owner, "Thing")
     await cluster.numbers(1, 1, 0, 1)
+
+
+@pytest.mark.behaviour("PUB-36")
+@in_cluster(kinds=(WITH_SCALE,))
+async def test_one_selector_causes_a_limited_number_of_reads(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(targets, "MAX_READ", 2)
+    for number in range(5):
+        await cluster.pod(f"p{number}", await thing(cluster, 1, name=f"t{number}"), "Thing")
+    await cluster.budget()
+    assert await cluster.event("UnknownWorkload") == (
+        "spec.selector: selects Pods of more than 2 workloads of kinds that are not watched, such as Thing; use a "
+        "targetRef or a narrower selector"
+    )
+    assert len({sent for sent in cluster.sent.requests if "/things/" in sent and "scale" in sent}) == 2
+    for number in range(3):
+        await cluster.gone(f"p{number}")
+    await cluster.numbers(1, 2, 1, 2)
 
 
 @pytest.mark.behaviour("PUB-36")
