@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.api import names
+from app.features.sidecarset.injection.metadata import MAX_COMMAS
 from app.features.sidecarset.plan.pod_state import PodFacts, is_matched, pod_facts, twins_are_idle, unsettled
-from app.features.sidecarset.plan.settings import in_place_states, recorded, set_view
+from app.features.sidecarset.plan.settings import MAX_SETS, in_place_states, recorded, set_view, with_state
 from app.features.sidecarset.plan.status import Counts, PodCounts, status_patch
 from app.features.sidecarset.types import SidecarSet
 from app.kube.objects import Pod, decode_pod
@@ -79,10 +80,23 @@ def hot_pod(first: str = "m:1", second: str = "e:1", working: str | None = '{"me
         ("oops", ("", "")),
         ('{"s":7}', ("", "")),
         ("", ("", "")),
+        ('{"s":"h"' + "".join(f',"{number}":""' for number in range(MAX_COMMAS + 1)) + "}", ("", "")),
     ],
 )
 def test_the_record_of_a_set_is_read_from_the_pod(text: str, found: tuple[str, str]) -> None:
     assert recorded({names.SIDECARSET_HASH: text}, "s") == found
+
+
+@pytest.mark.behaviour("SS-99")
+def test_states_of_too_many_sets_are_neither_read_nor_kept() -> None:
+    # Each would be compared with every container of the Pod.
+    key = names.SIDECARSET_IN_PLACE_UPDATE_STATE
+    text = json.dumps({f"set-{number}": {} for number in range(MAX_SETS - 1)})
+    full = pod(annotations={key: with_state(pod(annotations={key: text}), "s", "h2", "now", {})})
+    assert len(in_place_states(full) or ()) == MAX_SETS
+    over = pod(annotations={key: json.dumps({f"set-{number}": {} for number in range(MAX_SETS + 1)})})
+    assert in_place_states(over) is None
+    assert json.loads(with_state(over, "s", "h2", "now", {})).keys() == {"s"}
 
 
 @pytest.mark.behaviour("SS-35", "SS-91", "PM-113")

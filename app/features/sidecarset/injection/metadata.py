@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from json.decoder import JSONDecodeError
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
@@ -24,6 +24,8 @@ from app.pods.admission_draft import PodRefusedError
 # As in Go's time.Parse(time.RFC3339): fractions are accepted though not in the layout; seconds are required.
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:\d\d)", re.ASCII)
 _ZERO_TIME = datetime(1, 1, 1, tzinfo=UTC)
+#: Maximum number of commas in a hash annotation that is read. Any user may write it, in entries of 7 bytes.
+MAX_COMMAS: Final = 1_000
 
 
 def injected_list(present: str, applied: Iterable[str]) -> str:
@@ -63,7 +65,7 @@ def kept_members(pod: str, key: str, text: str) -> Mapping[str, str]:
     ``pod`` is ``namespace/name`` for the message. Raises PodRefusedError if the annotation has neither form.
     """
     try:
-        value = orjson.loads(text)
+        value = _decoded(text)
         # The first release of OpenKruise wrote set name → hash.
         if isinstance(value, dict) and value and all(isinstance(item, str) for item in value.values()):
             value = {name: {"hash": digest, "sidecarSetName": name} for name, digest in value.items()}
@@ -76,6 +78,12 @@ def kept_members(pod: str, key: str, text: str) -> Mapping[str, str]:
             "annotation",
             400,
         ) from error
+
+
+def _decoded(text: str) -> Any:
+    if text.count(",") > MAX_COMMAS:
+        raise ValueError(f"more than {MAX_COMMAS} commas")
+    return orjson.loads(text)
 
 
 def _read_time(value: Any, path: str) -> str | None:

@@ -11,6 +11,7 @@ import orjson
 
 from app.api import names
 from app.api.gojson import dumps_go
+from app.features.sidecarset.injection.metadata import MAX_COMMAS
 from app.features.sidecarset.injection.resources import ResourcesPolicy, ResourcesPolicyError, compile_policy
 from app.kube.selector_query import SelectorError
 from app.kube.selectors import Selector, compile_selector
@@ -110,9 +111,9 @@ def version_annotations(hot: Iterable[str], present: Mapping[str, str]) -> dict[
 
 
 def _working(text: str) -> dict[str, str]:
-    """Return the annotation's entries. An unreadable annotation is ignored and rewritten. [SS-80]"""
+    """Return the annotation's entries. An unreadable or very long annotation is ignored and rewritten. [SS-80]"""
     try:
-        value = orjson.loads(text) if text else None
+        value = orjson.loads(text) if text.count(",") <= MAX_COMMAS else None
     except orjson.JSONDecodeError:
         return {}
     if not isinstance(value, dict):

@@ -261,13 +261,13 @@ def unsettled(view: SetView, pod: Pod, states: States) -> frozenset[str]:
 
 def _outstanding(pod: Pod, state: InPlaceState) -> frozenset[str]:
     """Return the containers that a set changed but that still run the former image."""
-    images = {container.name: container.image for container in pod.spec.containers}
     before = state.before
+    changed = [status for status in pod.status.container_statuses if status.name in before]
+    images = {container.name: container.image for container in pod.spec.containers} if changed else {}
     return frozenset(
         status.name
-        for status in pod.status.container_statuses
-        if status.name in before
-        and not is_image_changed(
+        for status in changed
+        if not is_image_changed(
             pod,
             status,
             images.get(status.name, ""),

@@ -14,7 +14,7 @@ from app.api.fields import UpdatePriorityStrategy, UpdateScatterTerm
 from app.api.gojson import GoTypeError, dumps_go
 from app.features.sidecarset.defaults import MAX_UNAVAILABLE
 from app.features.sidecarset.hashes import SidecarSetHashes, sidecarset_hashes
-from app.features.sidecarset.injection.metadata import MetadataPatch
+from app.features.sidecarset.injection.metadata import MAX_COMMAS, MetadataPatch
 from app.features.sidecarset.types import NOT_UPDATE, RETAIN, SidecarSet
 from app.kube.jsonvalues import as_object, nested_deeper
 from app.kube.objects import Pod
@@ -155,7 +155,8 @@ def _hashes(sidecar_set: SidecarSet) -> SidecarSetHashes:
     return SidecarSetHashes(stored[0] or computed.hash, stored[1] or computed.without_image)
 
 
-#: Maximum number of sets read from a Pod's annotation. Any user may write it, and each name adds an index entry.
+#: Maximum number of sets read from a Pod's annotation. Any user may write it, and each name adds an index entry or is
+#: compared with all containers.
 MAX_SETS: Final = 256
 
 
@@ -202,7 +203,7 @@ def injected_sets(annotations: Mapping[str, str]) -> tuple[str, ...]:
 def recorded(annotations: Mapping[str, str], set_name: str, key: str = names.SIDECARSET_HASH) -> tuple[str, str]:
     """Return the hash and ControllerRevision a Pod records for the set, or '' for both. [SS-57]"""
     text = annotations.get(key)
-    if not text:
+    if not text or text.count(",") > MAX_COMMAS:
         return "", ""
     try:
         record = _RECORDS.decode(text).get(set_name, "")
@@ -212,14 +213,15 @@ def recorded(annotations: Mapping[str, str], set_name: str, key: str = names.SID
 
 
 def in_place_states(pod: Pod) -> Mapping[str, InPlaceState] | None:
-    """Return each set's last change to the Pod; None if the annotation is unreadable. [SS-99]"""
+    """Return each set's last change to the Pod; None if the annotation is unreadable or has too many. [SS-99]"""
     text = pod.metadata.annotations.get(names.SIDECARSET_IN_PLACE_UPDATE_STATE)
     if text is None:
         return {}
     try:
-        return _STATES.decode(text)
+        states = _STATES.decode(text)
     except (msgspec.DecodeError, RecursionError):
         return None
+    return states if len(states) <= MAX_SETS else None
 
 
 def with_state(pod: Pod, set_name: str, digest: str, now: str, changed: Mapping[str, str]) -> str:
@@ -251,14 +253,14 @@ def with_state(pod: Pod, set_name: str, digest: str, now: str, changed: Mapping[
 
 
 def _objects(text: str) -> dict[str, object]:
-    """Return the entries of an annotation. An unreadable annotation is ignored and rewritten."""
+    """Return the entries of an annotation. An unreadable annotation, or one of too many sets, is rewritten."""
     try:
-        found = orjson.loads(text) if text else {}
+        found = as_object(orjson.loads(text)) if text else {}
     except orjson.JSONDecodeError:
         return {}
-    if nested_deeper(found):
-        return {}  # it could not be serialized again
-    return {name: entry for name, entry in as_object(found).items() if isinstance(entry, dict)}
+    if len(found) >= MAX_SETS or nested_deeper(found):
+        return {}  # nested deeper, it could not be serialized again
+    return {name: entry for name, entry in found.items() if isinstance(entry, dict)}
 
 
 def working_twins(pod: Pod) -> dict[str, str]:

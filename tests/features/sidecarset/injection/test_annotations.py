@@ -8,7 +8,13 @@ from pathlib import Path
 import pytest
 
 from app.api import names
-from app.features.sidecarset.injection.metadata import hash_record, injected_list, kept_members, record_entry
+from app.features.sidecarset.injection.metadata import (
+    MAX_COMMAS,
+    hash_record,
+    injected_list,
+    kept_members,
+    record_entry,
+)
 from app.features.sidecarset.plan.settings import MAX_SETS, injected_sets
 from app.kube.fielderrors import shortened
 from app.pods.admission_draft import PodRefusedError
@@ -92,6 +98,8 @@ def test_both_forms_round_trip_as_in_go(text: str, expected: str) -> None:
         '{"s":{"updateTimestamp":""}}',
         '{"s":{"updateTimestamp":"0001-01-01T00:00:00+05:00"}}',
         "[" * 5000,
+        json.dumps({f"s{number}": "" for number in range(MAX_COMMAS + 2)}),
+        json.dumps({"s": {"sidecarList": [""] * (MAX_COMMAS + 2)}}),
     ],
 )
 def test_other_values_are_refused_with_pod_and_annotation(text: str) -> None:
