@@ -78,11 +78,12 @@ def pod_errors(spec: Mapping[str, Any], pod: Mapping[str, Any]) -> list[FieldErr
     }
     ids = {one.get("name"): one.get("containerID") or "" for one in objects(status.get("containerStatuses"))}
     there = shortened(", ".join(str(one.get("name")) for one in objects(pod_spec.get("containers"))), _LONGEST_LIST)
+    detail = f"Pod {name} has {there}"
     errors = []
     for index, container in enumerate(spec.get("containers") or ()):
         at, wanted = _SPEC.child("containers").index(index).child("name"), container.get("name") or ""
         if wanted not in known:
-            errors.append(not_found(at, wanted, f"Pod {name} has {there}"))
+            errors.append(not_found(at, wanted, detail))
         elif wanted not in ids:
             errors.append(invalid(at, wanted, "has no status in the Pod; init containers cannot be restarted"))
         elif not ids[wanted]:

@@ -488,6 +488,10 @@ def test_pods_are_examined_once_for_each_set_of_containers() -> None:
     different = [objects.pod(f"p{number}", containers={f"c{number}": "nginx"}) for number in range(MAX_SHAPES + 10)]
     (said,) = impossible(probes, different).values()
     assert f"in {MAX_SHAPES} Pods, such as p0" in said
+    # Each of hundreds of probes has its own message.
+    large = objects.pod(containers={f"container-{number}": "nginx" for number in range(1000)})
+    (said,) = impossible(probes, [large]).values()
+    assert len(said) < 1000
 
 
 @pytest.mark.behaviour("PPM-46")

@@ -16,6 +16,7 @@ from app.features.podprobe.validation import RESERVED
 from app.kube.jsonvalues import stored_size
 from app.kube.objects import Container, ContainerPort, Pod
 from app.kube.selectors import Selector
+from app.kube.text import truncated
 from app.pods.predicates import is_active, is_condition_true
 
 # Pods selected by a PodProbeMarker, and the probes for their nodes. [PPM-11 … PPM-14, PPM-40, PPM-41]
@@ -29,6 +30,8 @@ MAX_BYTES: Final = 384 * 1024
 MAX_NAMESPACE_BYTES: Final = MAX_BYTES // 2
 #: Maximum number of Pods with different containers that are examined for missing containers and ports.
 MAX_SHAPES: Final = 64
+#: Maximum length of the list of a Pod's containers or ports in each message.
+_LONGEST_LIST: Final = 512
 Json = dict[str, Any]
 
 
@@ -164,7 +167,7 @@ def impossible(probes: Sequence[RenderedProbe], pods: Iterable[Pod]) -> dict[str
                 continue
             what = f"probe {probe.name}: {lacks}"
             if what not in found:
-                found[what] = _Lack(pod.metadata.name, ", ".join(has))
+                found[what] = _Lack(pod.metadata.name, truncated(", ".join(has), _LONGEST_LIST))
             found[what].count += len(shape)
     return {what: f"{what} {lack}" for what, lack in found.items()}
 
