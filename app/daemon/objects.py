@@ -220,16 +220,36 @@ class RecreateStatus(Struct, frozen=True):
     conditions: tuple[Condition, ...] = ()
 
 
+class RecreateLabels(Struct, frozen=True):
+    """The labels of a request that are read."""
+
+    pod_uid: str = msgspec.field(name=names.CRR_POD_UID, default="")
+    node_name: str = msgspec.field(name=names.CRR_NODE_NAME, default="")
+
+
+class RecreateMetadata(Struct, frozen=True):
+    """Metadata of a request. A Pod may have any number of requests, so the agent must not keep a megabyte of other
+    labels, annotations, finalizers or owner references for each."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    creation_timestamp: datetime | None = None
+    deletion_timestamp: datetime | None = None
+    labels: RecreateLabels = RecreateLabels()
+
+
 class RecreateRequest(Struct, frozen=True):
     """Request to restart containers of a Pod."""
 
-    metadata: ObjectMeta = ObjectMeta()
+    metadata: RecreateMetadata = RecreateMetadata()
     spec: RecreateSpec = RecreateSpec()
     status: RecreateStatus = RecreateStatus()
 
     @property
     def pod_uid(self) -> str:
-        return self.metadata.labels.get(names.CRR_POD_UID, "")
+        return self.metadata.labels.pod_uid
 
 
 class Probe(Struct, frozen=True):

@@ -437,13 +437,11 @@ async def retry_conflicts(client: Client, attempt: Callable[[int], Awaitable[Fou
     return await attempt(CONFLICT_ATTEMPTS - 1)
 
 
-async def patch_seen_status(
-    client: Client, resource: Resource, seen: ObjectMeta, status: Mapping[str, Any]
-) -> ObjectMeta:
+async def patch_seen_status(client: Client, resource: Resource, seen: Meta, status: Mapping[str, Any]) -> ObjectMeta:
     """Patch the status of an object if it is still as ``seen``. Return its new metadata. Raises KubeError."""
     body = {"metadata": {"uid": seen.uid, "resourceVersion": seen.resource_version}, "status": status}
     written = await client.patch(
-        resource, seen.name, body, seen.namespace, subresource="status", decode=decode_metadata
+        resource, seen.name, body, seen.namespace or "", subresource="status", decode=decode_metadata
     )
     return written.metadata
 

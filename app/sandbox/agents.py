@@ -351,7 +351,7 @@ class Agents:
         self._node_images.subscribe(lambda change: self._route(change, change.object.metadata.name, "node_images"))
         self._probes.subscribe(lambda change: self._route(change, change.object.metadata.name, "node_pod_probes"))
         self._requests.subscribe(
-            lambda change: self._route(change, change.object.metadata.labels.get(names.CRR_NODE_NAME, ""), "requests")
+            lambda change: self._route(change, change.object.metadata.labels.node_name, "requests")
         )
         self._pods.subscribe(lambda change: self._route(change, change.object.spec.node_name, "pods"))
         async with asyncio.TaskGroup() as tasks:

@@ -39,6 +39,21 @@ def request(
     return decode_recreate_request(msgspec.json.encode(body))
 
 
+@pytest.mark.behaviour("CRR-30")
+def test_the_agent_keeps_only_what_it_reads_of_a_request() -> None:
+    many = {f"example.com/{number}": "x" for number in range(10_000)}
+    metadata = {
+        "name": "r",
+        "labels": {**many, "crr.apps.kruise.io/pod-uid": "u"},
+        "annotations": {"a": "x" * 200_000},
+        "finalizers": [*many],
+        "ownerReferences": [{"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": name} for name in many],
+    }
+    kept = decode_recreate_request(msgspec.json.encode({"metadata": metadata}))
+    assert kept.pod_uid == "u"
+    assert len(msgspec.json.encode(kept)) < 200
+
+
 def found(
     id_: str = "old",
     state: ContainerState = ContainerState.RUNNING,
