@@ -37,6 +37,11 @@ class Hook:
     labels: Mapping[str, str] = field(default_factory=dict)
     finalizers: tuple[str, ...] = ()
     mark_not_ready: bool = False
+    #: The finalizers: a hook may have 100,000, and each Pod of a workload is compared with them.
+    held_by: frozenset[str] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "held_by", frozenset(self.finalizers))
 
     @classmethod
     def of(cls, hook: Mapping[str, Any] | None) -> Hook | None:
@@ -89,9 +94,8 @@ def is_hooked(hook: Hook | None, pod: Pod) -> bool:
     """Return whether any label or finalizer of the hook is on the Pod. [PM-70]"""
     if hook is None:
         return False
-    labels = pod.metadata.labels
-    return not set(hook.finalizers).isdisjoint(pod.metadata.finalizers) or any(
-        labels.get(key) == value for key, value in hook.labels.items()
+    return not hook.held_by.isdisjoint(pod.metadata.finalizers) or any(
+        hook.labels.get(key) == value for key, value in pod.metadata.labels.items()
     )
 
 
@@ -110,9 +114,7 @@ def first_state(lifecycle: Lifecycle | None, template: Mapping[str, Any]) -> Lif
 
 
 def _is_whole(hook: Hook, labels: Mapping[str, str], finalizers: Collection[str]) -> bool:
-    return set(hook.finalizers).issubset(finalizers) and all(
-        labels.get(key) == value for key, value in hook.labels.items()
-    )
+    return hook.held_by.issubset(finalizers) and hook.labels.items() <= labels.items()
 
 
 def state_of(pod: Pod) -> str:

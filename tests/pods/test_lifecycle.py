@@ -54,6 +54,26 @@ def test_a_hook_holds_a_pod_with_its_labels_or_finalizers(
     assert (is_hooked(hook, given), is_all_hooked(hook, given)) == (hooked, all_hooked)
 
 
+class Counted(str):
+    """A text that counts how often any of its kind is hashed."""
+
+    __slots__ = ()
+    hashed = 0
+
+    def __hash__(self) -> int:
+        Counted.hashed += 1
+        return str.__hash__(self)
+
+
+@pytest.mark.behaviour("PM-70")
+def test_a_long_hook_is_not_read_again_for_each_pod() -> None:
+    names = [Counted(f"example.com/{number}") for number in range(1000)]
+    hook, given = Hook(dict.fromkeys(names, "x"), tuple(names)), pod(labels={"a": "x"}, finalizers=BOTH)
+    before = Counted.hashed
+    assert (is_hooked(hook, given), is_all_hooked(hook, given)) == (False, False)
+    assert Counted.hashed == before
+
+
 @pytest.mark.behaviour("PM-70", "PM-3")
 def test_hooks_are_parsed_from_json() -> None:
     read = Lifecycle.of({"preDelete": {"finalizersHandler": ["f"], "markPodNotReady": True}, "inPlaceUpdate": {}})

@@ -36,7 +36,7 @@ from app.kube.events import EventRecorder
 from app.kube.objects import Pod, decode_metadata
 from app.kube.store import Store
 from app.pods.disruption_budget import LeastAvailable
-from app.pods.lifecycle import Lifecycle, LifecycleState, state_members
+from app.pods.lifecycle import LifecycleState, state_members
 from app.pods.predicates import refers_to
 from app.pods.readiness import InitialMetadata
 from app.pods.revisions import Revision
@@ -255,9 +255,11 @@ def initial_metadata(sets: Store[CloneSet]) -> InitialMetadata:
         owner = sets.get(reference.name, namespace) if reference is not None else None
         if reference is None or owner is None or owner.deleting:
             return {}
-        lifecycle = Lifecycle.of(owner.spec.lifecycle.to_dict()) if owner.spec.lifecycle is not None else None
-        if not refers_to(reference, namespace, KIND.owner(owner.metadata)) or not gets_initial_conditions(
-            pod, lifecycle
+        waits_for_hook = owner.spec.lifecycle is not None and owner.spec.lifecycle.pre_normal is not None
+        if (
+            waits_for_hook
+            or not refers_to(reference, namespace, KIND.owner(owner.metadata))
+            or not gets_initial_conditions(pod, None)
         ):
             return {}
         if not pod.spec.node_name:
