@@ -4,6 +4,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from tests.conformance.definitions import definition, fields, version
 from tests.conformance.steps import config_map, deployment, pod
 
 
@@ -37,44 +38,25 @@ _SERVICE = {
     "spec": {"clusterIP": "None", "selector": {"app": "web"}, "ports": [{"port": 80}]},
 }
 _NODE = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-{ns}"}}
-_CRD = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": "lamps.{ns}.example.com"},
-    "spec": {
-        "group": "{ns}.example.com",
-        "names": {"plural": "lamps", "kind": "Lamp", "shortNames": ["lp"]},
-        "scope": "Namespaced",
-        "versions": [
-            {
-                "name": "v1",
-                "served": True,
-                "storage": True,
-                "additionalPrinterColumns": [{"name": "Watts", "type": "integer", "jsonPath": ".spec.watts"}],
-                "subresources": {"status": {}},
-                "schema": {
-                    "openAPIV3Schema": {
-                        "type": "object",
-                        "description": "Lamp gives light.",
-                        "required": ["spec"],
-                        "properties": {
-                            "spec": {
-                                "type": "object",
-                                "description": "What is wanted.",
-                                "required": ["watts"],
-                                "properties": {
-                                    "watts": {"type": "integer", "description": "How bright.", "minimum": 1},
-                                    "colour": {"type": "string", "enum": ["warm", "cold"]},
-                                },
-                            },
-                            "status": {"type": "object", "properties": {"on": {"type": "boolean"}}},
-                        },
-                    }
-                },
-            }
-        ],
-    },
-}
+_WATTS = fields(
+    ("watts",),
+    watts={"type": "integer", "description": "How bright.", "minimum": 1},
+    colour={"type": "string", "enum": ["warm", "cold"]},
+)
+_LAMP_SCHEMA = fields(
+    ("spec",), spec={**_WATTS, "description": "Desired state of the Lamp."}, status=fields(on={"type": "boolean"})
+)
+_CRD = definition(
+    "lamps",
+    "Lamp",
+    version(
+        schema={**_LAMP_SCHEMA, "description": "Lamp gives light."},
+        additionalPrinterColumns=[{"name": "Watts", "type": "integer", "jsonPath": ".spec.watts"}],
+        subresources={"status": {}},
+    ),
+    group="{ns}.example.com",
+    names={"plural": "lamps", "kind": "Lamp", "shortNames": ["lp"]},
+)
 _LAMP = {"apiVersion": "{ns}.example.com/v1", "kind": "Lamp", "metadata": {"name": "desk"}, "spec": {"watts": 5}}
 _CREATE = kubectl("apply -f -", stdin=[_MAP, _WEB, _SERVICE, _POD])
 
@@ -377,6 +359,11 @@ SCRIPTS: dict[str, list[Command]] = {
     ],
 }
 
+
+def _container(**more: Any) -> str:
+    return json.dumps(pod("a", containers=[{"name": "a", "image": "b", **more}]))
+
+
 #: Rejected manifests; kubectl's message for each must be the same.
 BROKEN: dict[str, str] = {
     "not-yaml": "a: b: c",
@@ -402,15 +389,11 @@ BROKEN: dict[str, str] = {
     "no-containers": "apiVersion: v1\nkind: Pod\nmetadata:\n  name: a\nspec:\n  containers: []\n",
     "no-image": "apiVersion: v1\nkind: Pod\nmetadata:\n  name: a\nspec:\n  containers:\n  - name: a\n",
     "selector-does-not-match": json.dumps(deployment("a", selector={"matchLabels": {"x": "y"}})),
-    "bad-quantity": json.dumps(
-        pod("a", containers=[{"name": "a", "image": "b", "resources": {"limits": {"cpu": "lots"}}}])
-    ),
-    "bad-port": json.dumps(pod("a", containers=[{"name": "a", "image": "b", "ports": [{"containerPort": 99999}]}])),
-    "bad-probe": json.dumps(pod("a", containers=[{"name": "a", "image": "b", "readinessProbe": {}}])),
+    "bad-quantity": _container(resources={"limits": {"cpu": "lots"}}),
+    "bad-port": _container(ports=[{"containerPort": 99999}]),
+    "bad-probe": _container(readinessProbe={}),
     "bad-restart-policy": json.dumps(pod("a", restartPolicy="Sometimes")),
-    "mount-without-volume": json.dumps(
-        pod("a", containers=[{"name": "a", "image": "b", "volumeMounts": [{"name": "x", "mountPath": "/x"}]}])
-    ),
+    "mount-without-volume": _container(volumeMounts=[{"name": "x", "mountPath": "/x"}]),
     "two-documents-one-broken": (
         "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: fine\n---\n"
         "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: Not_Fine\n"
@@ -436,17 +419,7 @@ BROKEN: dict[str, str] = {
         }
     ),
     "definition-without-schema": json.dumps(
-        {
-            "apiVersion": "apiextensions.k8s.io/v1",
-            "kind": "CustomResourceDefinition",
-            "metadata": {"name": "as.example.com"},
-            "spec": {
-                "group": "example.com",
-                "scope": "Namespaced",
-                "names": {"plural": "as", "kind": "A"},
-                "versions": [{"name": "v1", "served": True, "storage": True}],
-            },
-        }
+        definition("as", "A", {"name": "v1", "served": True, "storage": True}, group="example.com")
     ),
     "webhook-without-side-effects": json.dumps(
         {

@@ -107,7 +107,9 @@ async def test_the_sandbox_answers_like_a_real_server(subject: str, case: Case) 
 
 @pytest.mark.controlplane
 @pytest.mark.parametrize(("subject", "case"), CASES)
-async def test_real_server(subject: str, case: Case, control_plane: ControlPlane, unused: list[str]) -> None:
+async def test_the_real_server_answers_as_recorded(
+    subject: str, case: Case, control_plane: ControlPlane, unused: list[str]
+) -> None:
     transport = AiohttpTransport(await load_config(str(control_plane.kubeconfig)))
     try:
         async with hooks_of(case) as hooks:

@@ -28,7 +28,10 @@ _MUTATING = f"{REGISTRATION}/mutatingwebhookconfigurations"
 _VALIDATING = f"{REGISTRATION}/validatingwebhookconfigurations"
 OBJECT = f"{CONFIG_MAPS}/a"
 A = config_map("a", {"k": "v"})
-_MANAGED = ("metadata.managedFields", "metadata.labels", "data", "code", "message")
+_MANAGED: Any = {
+    "managed": True,
+    "keep": ("metadata.managedFields", "metadata.labels", "data", "code", "message"),
+}
 ANSWER = ("code", "reason", "message", "details", "metadata.labels", "data", "status")
 HERE = {"matchLabels": {"kubernetes.io/metadata.name": "{ns}"}}
 
@@ -84,6 +87,11 @@ def mutating(*hooks: dict[str, Any], name: str = "a") -> list[Call]:
     return [quiet(post(_MUTATING, _configuration("Mutating", hooks, name))), _in_effect(name)]
 
 
+def allowing(resources: str, *operations: str, **more: Any) -> list[Call]:
+    """A validating webhook for these resources that allows everything."""
+    return validating(hook("allow", rule(resources, *operations, **more)))
+
+
 def created(id: str, *configurations: Call, body: Any = None, **more: Any) -> Case:
     return Case(id, *configurations, post(CONFIG_MAPS, body or A, keep=ANSWER, **more))
 
@@ -97,6 +105,11 @@ def _asks(
 ) -> Case:
     """Return the reviews that webhooks received during the calls."""
     return Case(id, *hooks, *calls, Hooks(keep, distinct))
+
+
+def _ordered(id: str, *hooks: Call, keep: tuple[str, ...] = ("path",), **metadata: Any) -> Case:
+    """Return the answer to a create, and the webhooks that were called."""
+    return Case(id, *hooks, post(CONFIG_MAPS, config_map("a", **metadata), keep=ANSWER), Hooks(keep))
 
 
 def _quietly(call: Call) -> Call:
@@ -123,6 +136,14 @@ _PATCHES = (
     "patch-base64", "patch-name", "patch-wrong-type", "patch-unknown-field", "patch-data", "patch-and-deny",
 )  # fmt: skip
 _WHOLE = ("apiVersion", "kind", "path", "request")
+_RUNNING = patch(MERGE_PATCH, f"{PODS}/a/status", {"status": {"phase": "Running"}})
+_EVICTION = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "a"}}
+_BINDING = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "a"}, "target": {"kind": "Node", "name": "n"}}
+_AUTOSCALERS = "/apis/autoscaling/v2/namespaces/{ns}/horizontalpodautoscalers"
+_AUTOSCALER = {
+    "metadata": {"name": "a"},
+    "spec": {"maxReplicas": 2, "scaleTargetRef": {"kind": "Deployment", "name": "d", "apiVersion": "apps/v1"}},
+}
 _MATCH: dict[str, str] = {
     "name": "object.metadata.name == 'a'",
     "other-name": "object.metadata.name == 'b'",
@@ -189,6 +210,15 @@ _BAD_CONFIGURATIONS: dict[str, dict[str, Any]] = {
 }
 
 
+def _of_request(fields: str) -> tuple[str, ...]:
+    return tuple(f"request.{one}" for one in fields.split())
+
+
+def _conditional(*expressions: str, **more: Any) -> dict[str, Any]:
+    conditions = [{"name": name, "expression": one} for name, one in zip("cd", expressions, strict=False)]
+    return hook("deny", matchConditions=conditions, **more)
+
+
 def _label_hook(name: str, **more: Any) -> dict[str, Any]:
     return hook("labels", name=name, url=f"${{hooks}}/labels/{name}", **more)
 
@@ -221,21 +251,21 @@ CASES = [
     _asks("review-of-a-create", validating(hook("allow")), quiet(post(CONFIG_MAPS, A)), keep=_WHOLE),
     _asks(
         "review-of-an-update",
-        validating(hook("allow", rule("configmaps", "UPDATE"))),
+        allowing("configmaps", "UPDATE"),
         quiet(post(CONFIG_MAPS, A)),
         quiet(put(OBJECT, config_map("a", {"k": "w"}))),
         keep=_WHOLE,
     ),
     _asks(
         "review-of-a-patch",
-        validating(hook("allow", rule("configmaps", "UPDATE"))),
+        allowing("configmaps", "UPDATE"),
         quiet(post(CONFIG_MAPS, A)),
         quiet(patch(MERGE_PATCH, OBJECT, {"data": {"k": "w"}}, query={"fieldManager": "me"})),
         keep=_WHOLE,
     ),
     _asks(
         "review-of-a-delete",
-        validating(hook("allow", rule("configmaps", "DELETE"))),
+        allowing("configmaps", "DELETE"),
         quiet(post(CONFIG_MAPS, A)),
         quiet(delete(OBJECT)),
         keep=_WHOLE,
@@ -246,122 +276,79 @@ CASES = [
         quiet(post(CONFIG_MAPS, A, query={"dryRun": "All"})),
         keep=("request.dryRun", "request.options"),
     ),
-    _asks(
-        "review-of-a-generated-name",
-        validating(hook("allow")),
-        quiet(post(CONFIG_MAPS, {"metadata": {"generateName": "gen-"}})),
-        keep=("request.name", "request.object.metadata.generateName"),
-    ),
-    _asks(
-        "review-of-a-generated-name-mutating",
-        mutating(hook("allow")),
-        quiet(post(CONFIG_MAPS, {"metadata": {"generateName": "gen-"}})),
-        keep=("request.name", "request.object.metadata.generateName"),
+    *(
+        _asks(
+            f"review-of-a-generated-name{suffix}",
+            registered(hook("allow")),
+            quiet(post(CONFIG_MAPS, {"metadata": {"generateName": "gen-"}})),
+            keep=("request.name", "request.object.metadata.generateName"),
+        )
+        for suffix, registered in (("", validating), ("-mutating", mutating))
     ),
     _asks(
         "review-of-an-eviction",
-        validating(hook("allow", rule("pods/eviction"))),
+        allowing("pods/eviction"),
         quiet(post(PODS, pod("a"))),
-        quiet(post(f"{PODS}/a/eviction", {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "a"}})),
+        quiet(post(f"{PODS}/a/eviction", _EVICTION)),
         keep=_WHOLE,
     ),
     _asks(
         "review-of-a-scale",
-        validating(hook("allow", rule("deployments/scale", group="apps"))),
+        allowing("deployments/scale", group="apps"),
         quiet(post(DEPLOYMENTS, deployment("a"))),
         quiet(patch(MERGE_PATCH, f"{DEPLOYMENTS}/a/scale", {"spec": {"replicas": 2}})),
-        keep=(
-            "request.kind",
-            "request.resource",
-            "request.subResource",
-            "request.requestKind",
-            "request.object.spec",
-            "request.oldObject.spec",
-            "request.name",
-        ),
+        keep=_of_request("kind resource subResource requestKind object.spec oldObject.spec name"),
         distinct=True,
     ),
     _asks(
         "review-of-a-binding",
-        validating(hook("allow", rule("pods/binding"))),
+        allowing("pods/binding"),
         quiet(post(PODS, pod("a"))),
-        quiet(
-            post(
-                f"{PODS}/a/binding",
-                {
-                    "apiVersion": "v1",
-                    "kind": "Binding",
-                    "metadata": {"name": "a"},
-                    "target": {"kind": "Node", "name": "n"},
-                },
-            )
-        ),
-        keep=("request.kind", "request.subResource", "request.operation", "request.object", "request.name"),
+        quiet(post(f"{PODS}/a/binding", _BINDING)),
+        keep=_of_request("kind subResource operation object name"),
     ),
     _asks(
         "review-of-a-status",
-        validating(hook("allow", rule("pods/status"))),
+        allowing("pods/status"),
         quiet(post(PODS, pod("a"))),
-        quiet(patch(MERGE_PATCH, f"{PODS}/a/status", {"status": {"phase": "Running"}})),
-        keep=(
-            "request.kind",
-            "request.resource",
-            "request.subResource",
-            "request.operation",
-            "request.object.status.phase",
-            "request.oldObject.status.phase",
-        ),
+        quiet(_RUNNING),
+        keep=_of_request("kind resource subResource operation object.status.phase oldObject.status.phase"),
     ),
     _asks(
         "review-of-finalizers",
-        validating(hook("allow", rule("configmaps", "UPDATE", "DELETE"))),
+        allowing("configmaps", "UPDATE", "DELETE"),
         quiet(post(CONFIG_MAPS, config_map("a", finalizers=["example.com/hold"]))),
         quiet(delete(OBJECT)),
         quiet(patch(MERGE_PATCH, OBJECT, {"metadata": {"finalizers": None}})),
-        keep=("request.operation", "request.object.metadata.finalizers", "request.oldObject.metadata.finalizers"),
+        keep=_of_request("operation object.metadata.finalizers oldObject.metadata.finalizers"),
     ),
     _asks(
         "review-of-a-collection-deletion",
-        validating(hook("allow", rule("configmaps", "DELETE"))),
+        allowing("configmaps", "DELETE"),
         quiet(post(CONFIG_MAPS, config_map("a", labels={"x": "1"}))),
         quiet(post(CONFIG_MAPS, config_map("b", labels={"x": "1"}))),
         quiet(delete(CONFIG_MAPS, query={"labelSelector": "x"})),
-        keep=("request.operation", "request.name", "request.oldObject.metadata.name"),
+        keep=_of_request("operation name oldObject.metadata.name"),
     ),
     _asks(
         "review-of-an-apply",
         validating(hook("allow")),
-        quiet(
-            Call(
-                "PATCH",
-                OBJECT,
-                config_map("a", {"k": "v"}) | {"apiVersion": "v1"},
-                query={"fieldManager": "me"},
-                headers={"Content-Type": "application/apply-patch+yaml"},
-            )
-        ),
-        keep=("request.operation", "request.options", "request.oldObject", "request.name"),
+        quiet(apply(OBJECT, A, manager="me")),
+        keep=_of_request("operation options oldObject name"),
     ),
     _asks(
         "review-of-a-deployment",
-        validating(hook("allow", rule("deployments", group="apps"))),
+        allowing("deployments", group="apps"),
         quiet(post(DEPLOYMENTS, deployment("a"))),
-        keep=("request.kind", "request.requestResource", "request.object.spec", "request.object.kind"),
+        keep=_of_request("kind requestResource object.spec object.kind"),
     ),
     # Which webhooks are called, and when.
-    _asks(
-        "all-operations",
-        validating(hook("allow")),
-        quiet(post(CONFIG_MAPS, A)),
-        quiet(put(OBJECT, config_map("a"))),
-        quiet(delete(OBJECT)),
-    ),
-    _asks(
-        "some-operations",
-        validating(hook("allow", rule("configmaps", "CREATE", "DELETE"))),
-        quiet(post(CONFIG_MAPS, A)),
-        quiet(put(OBJECT, config_map("a"))),
-        quiet(delete(OBJECT)),
+    *(
+        _asks(id, hooks, quiet(post(CONFIG_MAPS, A)), quiet(put(OBJECT, config_map("a"))), quiet(delete(OBJECT)))
+        for id, hooks in (
+            ("all-operations", validating(hook("allow"))),
+            ("some-operations", allowing("configmaps", "CREATE", "DELETE")),
+        )
     ),
     _asks(
         "not-when-reading",
@@ -372,7 +359,7 @@ CASES = [
     ),
     _asks(
         "unchanged-update",
-        validating(hook("allow", rule("configmaps", "UPDATE"))),
+        allowing("configmaps", "UPDATE"),
         quiet(post(CONFIG_MAPS, A)),
         quiet(patch(MERGE_PATCH, OBJECT, {})),
     ),
@@ -388,59 +375,32 @@ CASES = [
     ),
     _asks(
         "stale-update",
-        validating(hook("allow", rule("configmaps", "UPDATE"))),
+        allowing("configmaps", "UPDATE"),
         quiet(post(CONFIG_MAPS, A)),
         _quietly(put(OBJECT, config_map("a", {}, resourceVersion="1"))),
     ),
-    _asks(
-        "subresources-apart",
-        validating(hook("allow", rule("pods"))),
-        quiet(post(PODS, pod("a"))),
-        quiet(patch(MERGE_PATCH, f"{PODS}/a/status", {"status": {"phase": "Running"}})),
-    ),
+    _asks("subresources-apart", allowing("pods"), quiet(post(PODS, pod("a"))), quiet(_RUNNING)),
     _asks(
         "all-subresources",
-        validating(hook("allow", rule("pods/*"))),
+        allowing("pods/*"),
         quiet(post(PODS, pod("a"))),
-        quiet(patch(MERGE_PATCH, f"{PODS}/a/status", {"status": {"phase": "Running"}})),
-        keep=("request.subResource", "request.operation"),
+        quiet(_RUNNING),
+        keep=_of_request("subResource operation"),
     ),
-    _asks("scope-of-clusters", validating(hook("allow", rule(scope="Cluster"))), quiet(post(CONFIG_MAPS, A))),
-    _asks("scope-of-namespaces", validating(hook("allow", rule(scope="Namespaced"))), quiet(post(CONFIG_MAPS, A))),
-    _asks("other-group", validating(hook("allow", rule("deployments"))), quiet(post(DEPLOYMENTS, deployment("a")))),
+    _asks("scope-of-clusters", allowing("configmaps", scope="Cluster"), quiet(post(CONFIG_MAPS, A))),
+    _asks("scope-of-namespaces", allowing("configmaps", scope="Namespaced"), quiet(post(CONFIG_MAPS, A))),
+    _asks("other-group", allowing("deployments"), quiet(post(DEPLOYMENTS, deployment("a")))),
     _asks(
         "equivalent-version",
-        validating(hook("allow", rule("horizontalpodautoscalers", group="autoscaling"))),
-        quiet(
-            post(
-                "/apis/autoscaling/v2/namespaces/{ns}/horizontalpodautoscalers",
-                {
-                    "metadata": {"name": "a"},
-                    "spec": {
-                        "maxReplicas": 2,
-                        "scaleTargetRef": {"kind": "Deployment", "name": "d", "apiVersion": "apps/v1"},
-                    },
-                },
-            )
-        ),
-        keep=("request.kind", "request.requestKind", "request.object.apiVersion"),
+        allowing("horizontalpodautoscalers", group="autoscaling"),
+        quiet(post(_AUTOSCALERS, _AUTOSCALER)),
+        keep=_of_request("kind requestKind object.apiVersion"),
     ),
     _asks(
         "exact-version",
         validating(hook("allow", rule("horizontalpodautoscalers", group="autoscaling"), matchPolicy="Exact")),
-        quiet(
-            post(
-                "/apis/autoscaling/v2/namespaces/{ns}/horizontalpodautoscalers",
-                {
-                    "metadata": {"name": "a"},
-                    "spec": {
-                        "maxReplicas": 2,
-                        "scaleTargetRef": {"kind": "Deployment", "name": "d", "apiVersion": "apps/v1"},
-                    },
-                },
-            )
-        ),
-        keep=("request.kind",),
+        quiet(post(_AUTOSCALERS, _AUTOSCALER)),
+        keep=_of_request("kind"),
     ),
     _asks(
         "object-selector",
@@ -457,52 +417,23 @@ CASES = [
     ),
     _asks(
         "namespace-itself",
-        validating(hook("allow", rule("namespaces", "UPDATE"))),
+        allowing("namespaces", "UPDATE"),
         quiet(patch(MERGE_PATCH, "/api/v1/namespaces/{ns}", {"metadata": {"labels": {"x": "1"}}})),
-        keep=("request.name", "request.namespace", "request.operation"),
+        keep=_of_request("name namespace operation"),
     ),
     *(
-        _asks(
-            f"condition-{id}",
-            validating(hook("deny", matchConditions=[{"name": "c", "expression": expression}])),
-            post(CONFIG_MAPS, A, keep=ANSWER),
-        )
+        _asks(f"condition-{id}", validating(_conditional(expression)), post(CONFIG_MAPS, A, keep=ANSWER))
         for id, expression in _MATCH.items()
     ),
-    created(
-        "condition-error-ignored",
-        *validating(
-            hook("deny", failurePolicy="Ignore", matchConditions=[{"name": "c", "expression": _MATCH["error"]}])
-        ),
-    ),
-    created(
-        "conditions-one-false-one-broken",
-        *validating(
-            hook(
-                "deny",
-                matchConditions=[{"name": "c", "expression": _MATCH["error"]}, {"name": "d", "expression": "false"}],
-            )
-        ),
-    ),
-    created(
-        "conditions-all-true",
-        *validating(
-            hook("deny", matchConditions=[{"name": "c", "expression": "true"}, {"name": "d", "expression": "true"}])
-        ),
-    ),
+    created("condition-error-ignored", *validating(_conditional(_MATCH["error"], failurePolicy="Ignore"))),
+    created("conditions-one-false-one-broken", *validating(_conditional(_MATCH["error"], "false"))),
+    created("conditions-all-true", *validating(_conditional("true", "true"))),
     # Order.
-    Case(
-        "mutating-in-turn",
-        *mutating(_label_hook("b"), _label_hook("a")),
-        post(CONFIG_MAPS, config_map("a", labels={"z": "0"}), keep=ANSWER),
-        Hooks(("path",)),
-    ),
-    Case(
+    _ordered("mutating-in-turn", *mutating(_label_hook("b"), _label_hook("a")), labels={"z": "0"}),
+    _ordered(
         "configurations-by-name",
         *mutating(_label_hook("second"), name="b"),
         *mutating(_label_hook("first"), name="a"),
-        post(CONFIG_MAPS, config_map("a"), keep=ANSWER),
-        Hooks(("path",)),
     ),
     Case(
         "mutating-before-validating",
@@ -511,40 +442,29 @@ CASES = [
         quiet(post(CONFIG_MAPS, config_map("a"))),
         Hooks(("path", "request.object.metadata.labels")),
     ),
-    Case(
-        "mutating-stops-at-a-refusal",
-        *mutating(hook("deny"), _label_hook("late")),
-        post(CONFIG_MAPS, config_map("a"), keep=ANSWER),
-        Hooks(("path",)),
-    ),
+    _ordered("mutating-stops-at-a-refusal", *mutating(hook("deny"), _label_hook("late"))),
     Case(
         "validating-of-two-refusals",
         *validating(hook("deny"), hook("deny-reason", name="two")),
         post(CONFIG_MAPS, config_map("a"), keep=("code",)),
     ),
-    Case(
+    _ordered(
         "reinvoked",
         *mutating(_label_hook("first", reinvocationPolicy="IfNeeded"), _label_hook("second")),
-        post(CONFIG_MAPS, config_map("a"), keep=ANSWER),
-        Hooks(("path", "request.object.metadata.labels")),
+        keep=("path", "request.object.metadata.labels"),
     ),
-    Case(
+    _ordered(
         "not-reinvoked-when-nothing-changed",
         *mutating(_label_hook("first", reinvocationPolicy="IfNeeded"), hook("allow", name="second")),
-        post(CONFIG_MAPS, config_map("a"), keep=ANSWER),
-        Hooks(("path",)),
     ),
     Case(
         "defaults-before-mutating",
         *mutating(hook("allow", rule("pods"))),
         quiet(post(PODS, pod("a"))),
         Hooks(
-            (
-                "request.object.spec.containers.0.terminationMessagePath",
-                "request.object.spec.restartPolicy",
-                "request.object.status",
-                "request.object.metadata.uid",
-                "request.object.metadata.managedFields",
+            _of_request(
+                "object.spec.containers.0.terminationMessagePath object.spec.restartPolicy object.status "
+                "object.metadata.uid object.metadata.managedFields"
             )
         ),
     ),
@@ -552,19 +472,19 @@ CASES = [
     Case(
         "managed-fields-taken-away",
         *mutating(hook("patch-untracked", rule("configmaps", "CREATE"))),
-        post(CONFIG_MAPS, A, managed=True, keep=_MANAGED),
-        patch(MERGE_PATCH, OBJECT, {"data": {"k": "w"}}, managed=True, keep=_MANAGED),
-        put(OBJECT, config_map("a", {"k": "x"}), managed=True, keep=_MANAGED),
-        apply(OBJECT, config_map("a", {"k": "y"}), managed=True, keep=_MANAGED),
-        apply(OBJECT, config_map("a", {"l": "y"}), managed=True, keep=_MANAGED),
-        patch(MERGE_PATCH, OBJECT, {"data": {"k": "z"}}, managed=True, keep=_MANAGED),
+        post(CONFIG_MAPS, A, **_MANAGED),
+        patch(MERGE_PATCH, OBJECT, {"data": {"k": "w"}}, **_MANAGED),
+        put(OBJECT, config_map("a", {"k": "x"}), **_MANAGED),
+        apply(OBJECT, config_map("a", {"k": "y"}), **_MANAGED),
+        apply(OBJECT, config_map("a", {"l": "y"}), **_MANAGED),
+        patch(MERGE_PATCH, OBJECT, {"data": {"k": "z"}}, **_MANAGED),
     ),
     Case(
         "managed-fields-of-a-pod-taken-away",
         *mutating(hook("patch-untracked", rule("pods", "CREATE"))),
-        post(PODS, pod("a"), managed=True, keep=_MANAGED),
-        patch(MERGE_PATCH, f"{PODS}/a/status", {"status": {"message": "m"}}, managed=True, keep=_MANAGED),
-        patch(MERGE_PATCH, f"{PODS}/a", {"metadata": {"labels": {"x": "1"}}}, managed=True, keep=_MANAGED),
+        post(PODS, pod("a"), **_MANAGED),
+        patch(MERGE_PATCH, f"{PODS}/a/status", {"status": {"message": "m"}}, **_MANAGED),
+        patch(MERGE_PATCH, f"{PODS}/a", {"metadata": {"labels": {"x": "1"}}}, **_MANAGED),
         apply(
             f"{PODS}/a",
             {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "labels": {"y": "1"}}},
@@ -604,7 +524,7 @@ CASES = [
         "eviction-is-denied",
         *prepared(PODS, pod("a")),
         *validating(hook("deny", rule("pods/eviction"))),
-        post(f"{PODS}/a/eviction", {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "a"}}),
+        post(f"{PODS}/a/eviction", _EVICTION),
     ),
     Case(
         "configuration-removed",
@@ -613,45 +533,29 @@ CASES = [
         post(CONFIG_MAPS, A, until=lambda status, _: status == 201, keep=("kind",)),
     ),
     # Configurations.
-    Case(
-        "defaults-validating",
-        post(
-            _VALIDATING,
-            {
-                "metadata": {"name": "d-{ns}"},
-                "webhooks": [
-                    {
-                        "name": "a.example.com",
-                        "clientConfig": {"service": {"namespace": "a", "name": "b"}},
-                        "rules": [
-                            {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["none"], "operations": ["CREATE"]}
-                        ],
-                        "sideEffects": "None",
-                        "admissionReviewVersions": ["v1"],
-                    }
-                ],
-            },
-        ),
-    ),
-    Case(
-        "defaults-mutating",
-        post(
-            _MUTATING,
-            {
-                "metadata": {"name": "d-{ns}"},
-                "webhooks": [
-                    {
-                        "name": "a.example.com",
-                        "clientConfig": {"url": "https://127.0.0.1/x"},
-                        "rules": [
-                            {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["none"], "operations": ["CREATE"]}
-                        ],
-                        "sideEffects": "None",
-                        "admissionReviewVersions": ["v1"],
-                    }
-                ],
-            },
-        ),
+    *(
+        Case(
+            f"defaults-{id}",
+            post(
+                path,
+                {
+                    "metadata": {"name": "d-{ns}"},
+                    "webhooks": [
+                        {
+                            "name": "a.example.com",
+                            "clientConfig": client,
+                            "rules": [rule("none", "CREATE")],
+                            "sideEffects": "None",
+                            "admissionReviewVersions": ["v1"],
+                        }
+                    ],
+                },
+            ),
+        )
+        for id, path, client in (
+            ("validating", _VALIDATING, {"service": {"namespace": "a", "name": "b"}}),
+            ("mutating", _MUTATING, {"url": "https://127.0.0.1/x"}),
+        )
     ),
     Case(
         "generation",
@@ -672,20 +576,14 @@ CASES = [
         )
         for id, bad in _BAD_CONFIGURATIONS.items()
     ),
-    Case(
-        "bad-mutating-reinvocation",
-        post(
-            _MUTATING,
-            {"metadata": {"name": "bad-{ns}"}, "webhooks": [hook("allow", reinvocationPolicy="Always")]},
-            keep=("code", "message"),
-        ),
-    ),
-    Case(
-        "bad-same-names",
-        post(
-            _MUTATING,
-            {"metadata": {"name": "bad-{ns}"}, "webhooks": [hook("allow"), hook("deny")]},
-            keep=("code", "message"),
-        ),
+    *(
+        Case(
+            f"bad-{id}",
+            post(_MUTATING, {"metadata": {"name": "bad-{ns}"}, "webhooks": bad}, keep=("code", "message")),
+        )
+        for id, bad in (
+            ("mutating-reinvocation", [hook("allow", reinvocationPolicy="Always")]),
+            ("same-names", [hook("allow"), hook("deny")]),
+        )
     ),
 ]

@@ -1,5 +1,6 @@
 """Server-side apply: managed fields, conflicts, force, removals, and rejections."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from tests.conformance.steps import (
@@ -25,7 +26,10 @@ from tests.conformance.steps import (
 )
 
 _OBJECT = f"{CONFIG_MAPS}/a"
-_MANAGED = ("metadata.managedFields", "data", "metadata.labels", "message", "reason", "code", "details")
+_MANAGED: Any = {
+    "managed": True,
+    "keep": ("metadata.managedFields", "data", "metadata.labels", "message", "reason", "code", "details"),
+}
 _WIDGET = "/apis/conformance.example.com/v1/namespaces/{ns}/widgets/a"
 
 
@@ -34,7 +38,22 @@ def _map(data: dict[str, str] | None = None, **metadata: Any) -> dict[str, Any]:
 
 
 def _applied(data: dict[str, str] | None = None, **more: Any) -> Call:
-    return apply(_OBJECT, _map(data, **more.pop("metadata", {})), managed=True, keep=_MANAGED, **more)
+    return apply(_OBJECT, _map(data, **more.pop("metadata", {})), **_MANAGED, **more)
+
+
+def _put(data: dict[str, str], **metadata: Any) -> Call:
+    return put(_OBJECT, _map(data, **metadata), **_MANAGED)
+
+
+def _patched(manager: str) -> Call:
+    return patch(MERGE_PATCH, _OBJECT, {"data": {"k": "w"}}, query={"fieldManager": manager}, **_MANAGED)
+
+
+def _deploys(
+    *containers: Any, keep: Sequence[str] = (), managed: bool = False, manager: str = "tester", **spec: Any
+) -> Call:
+    body = _deployment(*containers, **spec)
+    return apply(f"{DEPLOYMENTS}/a", body, keep=keep, managed=managed, manager=manager)
 
 
 def _deployment(*containers: Any, **spec: Any) -> dict[str, Any]:
@@ -56,6 +75,7 @@ def _widget(**spec: Any) -> dict[str, Any]:
 
 _ONE = {"name": "one", "image": "one:1"}
 _TWO = {"name": "two", "image": "two:1"}
+_A, _B = {"name": "A", "value": "1"}, {"name": "B", "value": "2"}
 _CONTAINERS = (
     "spec.template.spec.containers.*.name",
     "spec.template.spec.containers.*.image",
@@ -63,36 +83,35 @@ _CONTAINERS = (
     "message",
 )
 
+
+def _by(body: Any, **query: str) -> tuple[Any, dict[str, str]]:
+    return body, {"fieldManager": "m", **query}
+
+
 _REFUSED: dict[str, tuple[Any, dict[str, str]]] = {
     "no-manager": (_map({"k": "v"}), {}),
-    "long-manager": (_map({"k": "v"}), {"fieldManager": "m" * 129}),
-    "no-version": ({"kind": "ConfigMap", "metadata": {"name": "a"}}, {"fieldManager": "m"}),
-    "no-kind": ({"apiVersion": "v1", "metadata": {"name": "a"}}, {"fieldManager": "m"}),
-    "other-kind": ({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}}, {"fieldManager": "m"}),
-    "other-version": ({"apiVersion": "v2", "kind": "ConfigMap", "metadata": {"name": "a"}}, {"fieldManager": "m"}),
-    "other-name": ({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "b"}}, {"fieldManager": "m"}),
-    "no-name": ({"apiVersion": "v1", "kind": "ConfigMap"}, {"fieldManager": "m"}),
-    "managed-fields": (_map({}, managedFields=[{"manager": "x", "operation": "Apply"}]), {"fieldManager": "m"}),
-    "unknown-field": ({**_map({"k": "v"}), "colour": "blue"}, {"fieldManager": "m"}),
-    "unknown-field-strict": (
-        {**_map({"k": "v"}), "colour": "blue"},
-        {"fieldManager": "m", "fieldValidation": "Strict"},
-    ),
-    "number": ({**_map(), "data": {"k": 1}}, {"fieldManager": "m"}),
-    "type": ({**_map(), "data": "text"}, {"fieldManager": "m"}),
-    "list": ([], {"fieldManager": "m"}),
-    "nonsense": ("{", {"fieldManager": "m"}),
-    "bad-label": (_map({}, labels={"-": "x"}), {"fieldManager": "m"}),
-    "version-on-create": (_map({}, resourceVersion="1"), {"fieldManager": "m"}),
-    "uid-on-create": (_map({}, uid="7"), {"fieldManager": "m"}),
-    "force-maybe": (_map({}), {"fieldManager": "m", "force": "maybe"}),
-    "yaml": ("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\ndata:\n  k: v\n", {"fieldManager": "m"}),
-    "yaml-duplicate": (
-        "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\ndata:\n  k: v\n  k: w\n",
-        {"fieldManager": "m"},
-    ),
-    "yaml-two": ("apiVersion: v1\nkind: ConfigMap\n---\nkind: x\n", {"fieldManager": "m"}),
-    "dry-run": (_map({"k": "v"}), {"fieldManager": "m", "dryRun": "All"}),
+    "long-manager": _by(_map({"k": "v"}), fieldManager="m" * 129),
+    "no-version": _by({"kind": "ConfigMap", "metadata": {"name": "a"}}),
+    "no-kind": _by({"apiVersion": "v1", "metadata": {"name": "a"}}),
+    "other-kind": _by({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}}),
+    "other-version": _by({"apiVersion": "v2", "kind": "ConfigMap", "metadata": {"name": "a"}}),
+    "other-name": _by({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "b"}}),
+    "no-name": _by({"apiVersion": "v1", "kind": "ConfigMap"}),
+    "managed-fields": _by(_map({}, managedFields=[{"manager": "x", "operation": "Apply"}])),
+    "unknown-field": _by({**_map({"k": "v"}), "colour": "blue"}),
+    "unknown-field-strict": _by({**_map({"k": "v"}), "colour": "blue"}, fieldValidation="Strict"),
+    "number": _by({**_map(), "data": {"k": 1}}),
+    "type": _by({**_map(), "data": "text"}),
+    "list": _by([]),
+    "nonsense": _by("{"),
+    "bad-label": _by(_map({}, labels={"-": "x"})),
+    "version-on-create": _by(_map({}, resourceVersion="1")),
+    "uid-on-create": _by(_map({}, uid="7")),
+    "force-maybe": _by(_map({}), force="maybe"),
+    "yaml": _by("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\ndata:\n  k: v\n"),
+    "yaml-duplicate": _by("apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\ndata:\n  k: v\n  k: w\n"),
+    "yaml-two": _by("apiVersion: v1\nkind: ConfigMap\n---\nkind: x\n"),
+    "dry-run": _by(_map({"k": "v"}), dryRun="All"),
 }
 
 CASES = [
@@ -123,39 +142,12 @@ CASES = [
     Case("conflict-with-update", *prepared(CONFIG_MAPS, _map({"k": "v"})), _applied({"k": "w"})),
     Case("force-over-update", *prepared(CONFIG_MAPS, _map({"k": "v", "l": "x"})), _applied({"k": "w"}, force=True)),
     Case("same-as-update", *prepared(CONFIG_MAPS, _map({"k": "v"})), _applied({"k": "v"})),
-    Case(
-        "update-after",
-        quiet(_applied({"k": "v", "l": "w"})),
-        put(_OBJECT, _map({"k": "v", "l": "changed"}), managed=True, keep=_MANAGED),
-    ),
-    Case(
-        "update-removes",
-        quiet(_applied({"k": "v", "l": "w"})),
-        put(_OBJECT, _map({"k": "v"}), managed=True, keep=_MANAGED),
-    ),
-    Case(
-        "patch-after",
-        quiet(_applied({"k": "v"})),
-        patch(MERGE_PATCH, _OBJECT, {"data": {"k": "w"}}, query={"fieldManager": "me"}, managed=True, keep=_MANAGED),
-        _applied({"k": "x"}),
-    ),
-    Case(
-        "patch-with-the-same-name",
-        quiet(_applied({"k": "v"})),
-        patch(
-            MERGE_PATCH, _OBJECT, {"data": {"k": "w"}}, query={"fieldManager": "tester"}, managed=True, keep=_MANAGED
-        ),
-    ),
-    Case(
-        "update-with-managed-fields-emptied",
-        quiet(_applied({"k": "v"})),
-        put(_OBJECT, _map({"k": "v"}, managedFields=[{}]), managed=True, keep=_MANAGED),
-    ),
-    Case(
-        "update-without-managed-fields",
-        quiet(_applied({"k": "v"})),
-        put(_OBJECT, _map({"k": "v"}, managedFields=[]), managed=True, keep=_MANAGED),
-    ),
+    Case("update-after", quiet(_applied({"k": "v", "l": "w"})), _put({"k": "v", "l": "changed"})),
+    Case("update-removes", quiet(_applied({"k": "v", "l": "w"})), _put({"k": "v"})),
+    Case("patch-after", quiet(_applied({"k": "v"})), _patched("me"), _applied({"k": "x"})),
+    Case("patch-with-the-same-name", quiet(_applied({"k": "v"})), _patched("tester")),
+    Case("update-with-managed-fields-emptied", quiet(_applied({"k": "v"})), _put({"k": "v"}, managedFields=[{}])),
+    Case("update-without-managed-fields", quiet(_applied({"k": "v"})), _put({"k": "v"}, managedFields=[])),
     Case(
         "labels",
         quiet(_applied({}, metadata={"labels": {"a": "1", "b": "2"}})),
@@ -187,16 +179,14 @@ CASES = [
     Case("in-no-namespace", apply("/api/v1/namespaces/no-such/configmaps/a", _map({"k": "v"}))),
     Case(
         "containers-merge-by-name",
-        apply(f"{DEPLOYMENTS}/a", _deployment(_ONE, replicas=0, paused=True), keep=_CONTAINERS, managed=True),
-        apply(f"{DEPLOYMENTS}/a", _deployment(_TWO), keep=_CONTAINERS, managed=True, manager="other"),
-        apply(
-            f"{DEPLOYMENTS}/a", _deployment({**_ONE, "image": "one:2"}, replicas=0, paused=True), keep=_CONTAINERS[:2]
-        ),
-        apply(f"{DEPLOYMENTS}/a", _deployment({**_ONE, "image": "one:3"}), keep=_CONTAINERS, manager="other"),
+        _deploys(_ONE, replicas=0, paused=True, keep=_CONTAINERS, managed=True),
+        _deploys(_TWO, keep=_CONTAINERS, managed=True, manager="other"),
+        _deploys({**_ONE, "image": "one:2"}, replicas=0, paused=True, keep=_CONTAINERS[:2]),
+        _deploys({**_ONE, "image": "one:3"}, keep=_CONTAINERS, manager="other"),
     ),
     Case(
         "replicas-handed-over",
-        quiet(apply(f"{DEPLOYMENTS}/a", _deployment(_ONE, replicas=0, paused=True))),
+        quiet(_deploys(_ONE, replicas=0, paused=True)),
         patch(
             MERGE_PATCH,
             f"{DEPLOYMENTS}/a/scale",
@@ -204,62 +194,31 @@ CASES = [
             query={"fieldManager": "scaler"},
             keep=["spec"],
         ),
-        apply(f"{DEPLOYMENTS}/a", _deployment(_ONE, replicas=1, paused=True), keep=["message", "spec.replicas"]),
-        apply(f"{DEPLOYMENTS}/a", _deployment(_ONE, paused=True), keep=["message", "spec.replicas"]),
+        _deploys(_ONE, replicas=1, paused=True, keep=["message", "spec.replicas"]),
+        _deploys(_ONE, paused=True, keep=["message", "spec.replicas"]),
     ),
     Case(
         "env-and-ports",
-        apply(
-            f"{DEPLOYMENTS}/a",
-            _deployment(
-                {
-                    **_ONE,
-                    "env": [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}],
-                    "ports": [{"containerPort": 80}],
-                    "args": ["x"],
-                },
-                replicas=0,
-            ),
+        _deploys(
+            {**_ONE, "env": [_A, _B], "ports": [{"containerPort": 80}], "args": ["x"]},
+            replicas=0,
             keep=["spec.template.spec.containers", "metadata.managedFields"],
             managed=True,
         ),
-        apply(
-            f"{DEPLOYMENTS}/a",
-            _deployment(
-                {
-                    **_ONE,
-                    "env": [{"name": "B", "value": "2"}],
-                    "ports": [{"containerPort": 81, "protocol": "UDP"}],
-                    "args": ["y", "z"],
-                },
-                replicas=0,
-            ),
+        _deploys(
+            {**_ONE, "env": [_B], "ports": [{"containerPort": 81, "protocol": "UDP"}], "args": ["y", "z"]},
+            replicas=0,
             keep=["spec.template.spec.containers"],
         ),
     ),
-    Case(
-        "duplicate-key",
-        apply(
-            f"{DEPLOYMENTS}/a",
-            _deployment({**_ONE, "env": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]}, replicas=0),
-            keep=["message", "reason", "code"],
-        ),
-    ),
-    Case(
-        "duplicate-container",
-        apply(f"{DEPLOYMENTS}/a", _deployment(_ONE, _ONE, replicas=0), keep=["message", "reason", "code"]),
-    ),
-    Case(
-        "missing-key",
-        apply(f"{DEPLOYMENTS}/a", _deployment({"image": "a"}, replicas=0), keep=["message", "reason", "code"]),
-    ),
-    Case(
-        "invalid-object",
-        apply(
-            f"{DEPLOYMENTS}/a",
-            _deployment({"name": "A b", "image": "a"}, replicas=0),
-            keep=["message", "reason", "code"],
-        ),
+    *(
+        Case(id, _deploys(*containers, replicas=0, keep=["message", "reason", "code"]))
+        for id, containers in (
+            ("duplicate-key", [{**_ONE, "env": [_A, {"name": "A", "value": "2"}]}]),
+            ("duplicate-container", [_ONE, _ONE]),
+            ("missing-key", [{"image": "a"}]),
+            ("invalid-object", [{"name": "A b", "image": "a"}]),
+        )
     ),
     Case(
         "service",
@@ -297,7 +256,7 @@ CASES = [
     ),
     Case(
         "status-of-a-deployment",
-        quiet(apply(f"{DEPLOYMENTS}/a", _deployment(_ONE, replicas=0, paused=True))),
+        quiet(_deploys(_ONE, replicas=0, paused=True)),
         apply(
             f"{DEPLOYMENTS}/a/status",
             {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a"}, "status": {"collisionCount": 3}},
@@ -350,7 +309,7 @@ CASES = [
     ),
     Case(
         "through-post",
-        post(CONFIG_MAPS, _map({"k": "v"}), query={"fieldManager": "tester"}, managed=True, keep=_MANAGED),
+        post(CONFIG_MAPS, _map({"k": "v"}), query={"fieldManager": "tester"}, **_MANAGED),
         _applied({"k": "w"}),
     ),
     Case(

@@ -1,9 +1,10 @@
 """Custom resources: CRDs and their validation, schemas, pruning, defaults, columns, versions, conversion."""
 
+from collections.abc import Callable
 from typing import Any
 
 from tests.conformance.definitions import FREE, GROUP, NUMBER, TEXT, definition, fields
-from tests.conformance.steps import MERGE_PATCH, TABLE, Call, Case, delete, get, patch, post, put, quiet
+from tests.conformance.steps import MERGE_PATCH, TABLE, Call, Case, Step, delete, get, patch, post, put, quiet
 from tests.kit.objects import version
 
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -30,6 +31,18 @@ def _things(in_version: str = "v1") -> str:
     return f"/apis/{_OWN}/{in_version}/namespaces/{{ns}}/things"
 
 
+def _about_widget(id: str, *steps: Step) -> Case:
+    return Case(id, *steps, needs=["widgets"])
+
+
+def _changing_widget(id: str, *steps: Step) -> Case:
+    return _about_widget(id, quiet(post(_WIDGETS, _widget({"size": 1}))), *steps)
+
+
+def _validated(id: str, how: str, spec: Any, *keep: str) -> Case:
+    return _about_widget(id, post(_WIDGETS, _widget(spec), query={"fieldValidation": how}, keep=keep))
+
+
 def _served(in_version: str = "v1") -> Call:
     return get(_things(in_version), until=lambda status, _: status == 200, keep=("kind",), quiet=True)
 
@@ -37,6 +50,23 @@ def _served(in_version: str = "v1") -> Call:
 def _defined(*versions: dict[str, Any], **spec: Any) -> list[Call]:
     declared = versions or (version(),)
     return [quiet(post(_CRDS, _own(*declared, **spec))), *(_served(one["name"]) for one in declared if one["served"])]
+
+
+def _redefined(*keep: str, quiet: bool = False, **spec: Any) -> Call:
+    return patch(MERGE_PATCH, f"{_CRDS}/things.{_OWN}", {"spec": spec}, keep=keep, quiet=quiet)
+
+
+def _answers(*specs: Any) -> list[Call]:
+    """Create an object with each spec."""
+    return [post(_things(), _thing(name, spec=spec), keep=_ERROR) for name, spec in zip("abcde", specs, strict=False)]
+
+
+def _has(condition: str, *status: str) -> Callable[[int, Any], bool]:
+    """Whether a CRD has a condition, with one of these statuses if given."""
+    return lambda _, body: any(
+        one["type"] == condition and (not status or one["status"] in status)
+        for one in (body.get("status", {}).get("conditions") or ())
+    )
 
 
 def _refused(id: str, crd: dict[str, Any]) -> Case:
@@ -89,55 +119,26 @@ _SPECS: dict[str, Any] = {
     "big-number": {"size": 1, "replicas": 12345678901234567890},
     "exponent": {"size": 1, "ratio": 1e2},
 }
+_GADGET = {"apiVersion": f"{GROUP}/v1", "kind": "Gadget", "metadata": {"name": "a"}}
 _MANY_ERRORS = {"size": 99, "colour": "blue", "tags": [1], "nested": "x"}
 _OBJECTS: dict[str, dict[str, Any]] = {
-    "wrong-kind": {"apiVersion": f"{GROUP}/v1", "kind": "Gadget", "metadata": {"name": "a"}},
+    "wrong-kind": _GADGET,
     "wrong-version": {"apiVersion": f"{GROUP}/v2", "kind": "Widget", "metadata": {"name": "a"}},
     "wrong-group": {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "a"}},
     "no-kind": {"apiVersion": f"{GROUP}/v1", "metadata": {"name": "a"}, "spec": {"size": 1}},
     "no-version": {"kind": "Widget", "metadata": {"name": "a"}, "spec": {"size": 1}},
-    "no-name": {"apiVersion": f"{GROUP}/v1", "kind": "Widget", "metadata": {}, "spec": {"size": 1}},
-    "upper-name": {"apiVersion": f"{GROUP}/v1", "kind": "Widget", "metadata": {"name": "A"}, "spec": {"size": 1}},
-    "label-number": {
-        "apiVersion": f"{GROUP}/v1",
-        "kind": "Widget",
-        "metadata": {"name": "a", "labels": {"a": 1}},
-        "spec": {"size": 1},
-    },
-    "label-bad": {
-        "apiVersion": f"{GROUP}/v1",
-        "kind": "Widget",
-        "metadata": {"name": "a", "labels": {"a": "-"}},
-        "spec": {"size": 1},
-    },
-    "metadata-unknown": {
-        "apiVersion": f"{GROUP}/v1",
-        "kind": "Widget",
-        "metadata": {"name": "a", "shape": "x"},
-        "spec": {"size": 1},
-    },
-    "metadata-text": {"apiVersion": f"{GROUP}/v1", "kind": "Widget", "metadata": "a", "spec": {"size": 1}},
-    "name-number": {"apiVersion": f"{GROUP}/v1", "kind": "Widget", "metadata": {"name": 1}, "spec": {"size": 1}},
-    "root-unknown": {
-        "apiVersion": f"{GROUP}/v1",
-        "kind": "Widget",
-        "metadata": {"name": "a"},
-        "spec": {"size": 1},
-        "extra": 1,
-    },
-    "generated": {
-        "apiVersion": f"{GROUP}/v1",
-        "kind": "Widget",
-        "metadata": {"generateName": "gen-"},
-        "spec": {"size": 1},
-    },
-    "finalizer-bad": {
-        "apiVersion": f"{GROUP}/v1",
-        "kind": "Widget",
-        "metadata": {"name": "a", "finalizers": ["hold"]},
-        "spec": {"size": 1},
-    },
+    "no-name": _widget({"size": 1}, metadata={}),
+    "upper-name": _widget({"size": 1}, metadata={"name": "A"}),
+    "label-number": _widget({"size": 1}, metadata={"name": "a", "labels": {"a": 1}}),
+    "label-bad": _widget({"size": 1}, metadata={"name": "a", "labels": {"a": "-"}}),
+    "metadata-unknown": _widget({"size": 1}, metadata={"name": "a", "shape": "x"}),
+    "metadata-text": _widget({"size": 1}, metadata="a"),
+    "name-number": _widget({"size": 1}, metadata={"name": 1}),
+    "root-unknown": _widget({"size": 1}, extra=1),
+    "generated": _widget({"size": 1}, metadata={"generateName": "gen-"}),
+    "finalizer-bad": _widget({"size": 1}, metadata={"name": "a", "finalizers": ["hold"]}),
 }
+_NAMED = {"type": "array", "items": fields(name=TEXT)}
 _BAD_SCHEMAS: dict[str, Any] = {
     "no-type": {"properties": {"spec": FREE}},
     "root-type": {"type": "string"},
@@ -155,16 +156,9 @@ _BAD_SCHEMAS: dict[str, Any] = {
     "default-invalid": fields(spec={"type": "object", "properties": {"a": {"type": "integer", "default": "x"}}}),
     "default-pruned": fields(spec={"type": "object", "default": {"b": 1}, "properties": {"a": TEXT}}),
     "list-type-odd": fields(spec={"type": "array", "items": TEXT, "x-kubernetes-list-type": "bag"}),
-    "map-without-keys": fields(spec={"type": "array", "items": fields(name=TEXT), "x-kubernetes-list-type": "map"}),
-    "map-key-optional": fields(
-        spec={
-            "type": "array",
-            "items": fields(name=TEXT),
-            "x-kubernetes-list-type": "map",
-            "x-kubernetes-list-map-keys": ["name"],
-        }
-    ),
-    "set-of-objects": fields(spec={"type": "array", "items": fields(name=TEXT), "x-kubernetes-list-type": "set"}),
+    "map-without-keys": fields(spec=_NAMED | {"x-kubernetes-list-type": "map"}),
+    "map-key-optional": fields(spec=_NAMED | {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}),
+    "set-of-objects": fields(spec=_NAMED | {"x-kubernetes-list-type": "set"}),
     "pattern-bad": fields(spec={"type": "string", "pattern": "("}),
     "type-in-any-of": fields(spec={"type": "object", "anyOf": [{"type": "object"}]}),
     "any-of-more": fields(
@@ -177,6 +171,10 @@ _BAD_SCHEMAS: dict[str, Any] = {
 }
 
 
+def _column(**column: Any) -> dict[str, Any]:
+    return _own(version(additionalPrinterColumns=[{"name": "A", "type": "string", **column}]))
+
+
 def _changed(**changes: Any) -> dict[str, Any]:
     crd = _own(version())
     return {**crd, "spec": {**crd["spec"], **changes}}
@@ -184,11 +182,7 @@ def _changed(**changes: Any) -> dict[str, Any]:
 
 _BAD_DEFINITIONS: dict[str, dict[str, Any]] = {
     "wrong-name": {**_own(version()), "metadata": {"name": "things"}},
-    "no-spec": {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": "things.{ns}.example.com"},
-    },
+    "no-spec": {key: value for key, value in _own(version()).items() if key != "spec"},
     "no-group": _changed(group=""),
     "bad-group": _changed(group="Example_com"),
     "no-versions": _changed(versions=[]),
@@ -221,12 +215,10 @@ _BAD_DEFINITIONS: dict[str, dict[str, Any]] = {
             "webhook": {"clientConfig": {"url": "http://127.0.0.1/x"}, "conversionReviewVersions": ["v1"]},
         }
     ),
-    "column-without-path": _own(version(additionalPrinterColumns=[{"name": "A", "type": "string"}])),
-    "column-path": _own(version(additionalPrinterColumns=[{"name": "A", "type": "string", "jsonPath": "spec.a"}])),
-    "column-type": _own(version(additionalPrinterColumns=[{"name": "A", "type": "text", "jsonPath": ".spec.a"}])),
-    "column-format": _own(
-        version(additionalPrinterColumns=[{"name": "A", "type": "string", "format": "odd", "jsonPath": ".spec.a"}])
-    ),
+    "column-without-path": _column(),
+    "column-path": _column(jsonPath="spec.a"),
+    "column-type": _column(type="text", jsonPath=".spec.a"),
+    "column-format": _column(format="odd", jsonPath=".spec.a"),
     "scale-without-path": _own(version(subresources={"scale": {}})),
     "scale-path": _own(
         version(subresources={"scale": {"specReplicasPath": ".status.x", "statusReplicasPath": ".spec.y"}})
@@ -261,21 +253,9 @@ _PRESERVING = version(
     schema={
         "type": "object",
         "properties": {
-            "spec": {
-                "type": "object",
-                "x-kubernetes-preserve-unknown-fields": True,
-                "properties": {"known": fields(a=NUMBER)},
-            },
-            "pod": {
-                "type": "object",
-                "x-kubernetes-embedded-resource": True,
-                "x-kubernetes-preserve-unknown-fields": True,
-            },
-            "strict": {
-                "type": "object",
-                "x-kubernetes-embedded-resource": True,
-                "properties": {"spec": fields(a=NUMBER)},
-            },
+            "spec": FREE | {"properties": {"known": fields(a=NUMBER)}},
+            "pod": FREE | {"x-kubernetes-embedded-resource": True},
+            "strict": fields(spec=fields(a=NUMBER)) | {"x-kubernetes-embedded-resource": True},
         },
     }
 )
@@ -290,6 +270,7 @@ _COMBINED = version(
         }
     )
 )
+_TWO = (version("v1", FREE), version("v2", FREE, storage=False))
 _RULES = version(
     schema=fields(
         spec={
@@ -311,29 +292,24 @@ _RULES = version(
 )
 
 
-def _conversion(wrong: str = "") -> dict[str, Any]:
-    url = f"${{hooks}}/convert{f'/{wrong}' if wrong else ''}"
+def _conversion(url: str = "${hooks}/convert") -> dict[str, Any]:
     return {
         "strategy": "Webhook",
         "webhook": {"clientConfig": {"url": url, "caBundle": "${ca}"}, "conversionReviewVersions": ["v1"]},
     }
 
 
-def _converted(id: str, wrong: str) -> Case:
+def _converted(wrong: str) -> Case:
     """A CRD whose webhook has one error; the object is written in the stored version."""
-    versions = (version("v1", FREE), version("v2", FREE, storage=False))
     return Case(
-        f"conversion-{id}",
-        quiet(post(_CRDS, _own(*versions, conversion=_conversion(wrong)))),
-        get(f"/apis/{_OWN}/v1/namespaces/{{ns}}/things", until=lambda status, _: status == 200, quiet=True),
-        get(f"/apis/{_OWN}/v2/namespaces/{{ns}}/things", until=lambda status, _: status == 200, quiet=True),
+        f"conversion-{wrong}",
+        *_defined(*_TWO, conversion=_conversion(f"${{hooks}}/convert/{wrong}")),
         quiet(post(_things(), _thing(spec={"a": 1}))),
         get(f"{_things('v2')}/a"),
         get(_things("v2"), drop=["metadata.resourceVersion"]),
     )
 
 
-_TWO = (version("v1", FREE), version("v2", FREE, storage=False))
 _ALL_COLUMNS = {
     "size": 3,
     "on": True,
@@ -344,29 +320,14 @@ _ALL_COLUMNS = {
 }
 
 CASES = [
-    *(
-        Case(f"spec-{id}", post(_WIDGETS, _widget(spec), drop=["metadata.uid"]), needs=["widgets"])
-        for id, spec in _SPECS.items()
-    ),
+    *(_about_widget(f"spec-{id}", post(_WIDGETS, _widget(spec), drop=["metadata.uid"])) for id, spec in _SPECS.items()),
     # A real server checks the fields of an object in any order.
-    Case("spec-many-errors", post(_WIDGETS, _widget(_MANY_ERRORS), keep=["code", "reason"]), needs=["widgets"]),
-    *(Case(f"object-{id}", post(_WIDGETS, body), needs=["widgets"]) for id, body in _OBJECTS.items()),
-    Case(
-        "strict",
-        post(_WIDGETS, _widget({"size": 1, "shape": "round", "nested": {"y": 1}}), query={"fieldValidation": "Strict"}),
-        needs=["widgets"],
-    ),
-    Case(
-        "warn",
-        post(_WIDGETS, _widget({"size": 1, "shape": "round"}), query={"fieldValidation": "Warn"}, keep=["spec"]),
-        needs=["widgets"],
-    ),
-    Case(
-        "ignore",
-        post(_WIDGETS, _widget({"size": 1, "shape": "round"}), query={"fieldValidation": "Ignore"}, keep=["spec"]),
-        needs=["widgets"],
-    ),
-    Case(
+    _about_widget("spec-many-errors", post(_WIDGETS, _widget(_MANY_ERRORS), keep=["code", "reason"])),
+    *(_about_widget(f"object-{id}", post(_WIDGETS, body)) for id, body in _OBJECTS.items()),
+    _validated("strict", "Strict", {"size": 1, "shape": "round", "nested": {"y": 1}}),
+    _validated("warn", "Warn", {"size": 1, "shape": "round"}, "spec"),
+    _validated("ignore", "Ignore", {"size": 1, "shape": "round"}, "spec"),
+    _about_widget(
         "strict-duplicate",
         Call(
             "POST",
@@ -375,64 +336,41 @@ CASES = [
             query={"fieldValidation": "Strict"},
             headers={"Content-Type": "application/json"},
         ),
-        needs=["widgets"],
     ),
-    Case("not-json", Call("POST", _WIDGETS, "{", headers={"Content-Type": "application/json"}), needs=["widgets"]),
-    Case(
+    _about_widget("not-json", Call("POST", _WIDGETS, "{", headers={"Content-Type": "application/json"})),
+    _changing_widget(
         "update-invalid",
-        quiet(post(_WIDGETS, _widget({"size": 1}))),
         put(_WIDGET, _widget({"size": 0}, metadata={"name": "a", "resourceVersion": "${0.metadata.resourceVersion}"})),
-        needs=["widgets"],
     ),
-    Case(
-        "update-without-version",
-        quiet(post(_WIDGETS, _widget({"size": 1}))),
-        put(_WIDGET, _widget({"size": 2})),
-        needs=["widgets"],
-    ),
-    Case(
+    _changing_widget("update-without-version", put(_WIDGET, _widget({"size": 2}))),
+    _changing_widget(
         "update-generation",
-        quiet(post(_WIDGETS, _widget({"size": 1}))),
         put(
             _WIDGET,
             _widget({"size": 2}, metadata={"name": "a", "resourceVersion": "${0.metadata.resourceVersion}"}),
             keep=["metadata.generation", "spec"],
         ),
         patch(MERGE_PATCH, _WIDGET, {"metadata": {"labels": {"a": "b"}}}, keep=["metadata.generation"]),
-        needs=["widgets"],
     ),
     *(
-        Case(
+        _changing_widget(
             f"status-of-another-{precondition}",
-            quiet(post(_WIDGETS, _widget({"size": 1}))),
             patch(MERGE_PATCH, f"{_WIDGET}/status", {"metadata": {precondition: "7"}, "status": {"phase": "Mine"}}),
-            needs=["widgets"],
         )
         for precondition in ("uid", "resourceVersion")
     ),
-    Case(
+    _about_widget(
         "table",
         quiet(post(_WIDGETS, _widget(_ALL_COLUMNS))),
         quiet(
             patch(MERGE_PATCH, f"{_WIDGET}/status", {"status": {"conditions": [{"type": "Ready", "status": "True"}]}})
         ),
         get(_WIDGETS, accept=TABLE),
-        needs=["widgets"],
     ),
-    Case(
-        "table-of-little",
-        quiet(post(_WIDGETS, _widget({"size": 1}))),
-        get(_WIDGET, accept=TABLE, keep=["rows.*.cells"]),
-        needs=["widgets"],
-    ),
+    _changing_widget("table-of-little", get(_WIDGET, accept=TABLE, keep=["rows.*.cells"])),
     Case(
         "table-default-columns",
-        quiet(
-            post(
-                f"/apis/{GROUP}/v1/namespaces/{{ns}}/gadgets",
-                {"apiVersion": f"{GROUP}/v1", "kind": "Gadget", "metadata": {"name": "a"}},
-            )
-        ),
+        quiet(post(f"/apis/{GROUP}/v1/namespaces/{{ns}}/gadgets", _GADGET)),
         get(f"/apis/{GROUP}/v1/namespaces/{{ns}}/gadgets", accept=TABLE),
         needs=["gadgets"],
     ),
@@ -448,21 +386,14 @@ CASES = [
         get(f"/apis/{GROUP}/v1/widgets/a"),
         needs=["gizmos", "widgets"],
     ),
-    Case(
-        "strict-unknown-nested",
-        post(_WIDGETS, _widget({"size": 1, "parts": [{"name": "a", "x": 1}]}), query={"fieldValidation": "Strict"}),
-        needs=["widgets"],
-    ),
+    _validated("strict-unknown-nested", "Strict", {"size": 1, "parts": [{"name": "a", "x": 1}]}),
     # Definitions.
     Case(
         "definition",
         post(_CRDS, _own(version()), drop=["status.conditions"]),
         get(
             f"{_CRDS}/things.{_OWN}",
-            until=lambda _, body: any(
-                one["type"] == "Established" and one["status"] == "True"
-                for one in (body.get("status", {}).get("conditions") or ())
-            ),
+            until=_has("Established", "True"),
             keep=["status", "metadata.generation", "spec.names"],
         ),
         get(f"/apis/{_OWN}/v1", until=lambda status, _: status == 200, drop=["resources.*.storageVersionHash"]),
@@ -473,18 +404,9 @@ CASES = [
     Case(
         "definition-group-is-immutable",
         quiet(post(_CRDS, _own(version()))),
-        patch(
-            MERGE_PATCH,
-            f"{_CRDS}/things.{_OWN}",
-            {"spec": {"group": "other.example.com"}},
-            keep=("code", "reason", "details.causes.*.field"),
-        ),
+        _redefined("code", "reason", "details.causes.*.field", group="other.example.com"),
     ),
-    Case(
-        "definition-scope-is-immutable",
-        *_defined(),
-        patch(MERGE_PATCH, f"{_CRDS}/things.{_OWN}", {"spec": {"scope": "Cluster"}}, keep=_ERROR),
-    ),
+    Case("definition-scope-is-immutable", *_defined(), _redefined(*_ERROR, scope="Cluster")),
     Case(
         "definition-removes-its-objects",
         *_defined(),
@@ -496,13 +418,7 @@ CASES = [
     Case(
         "definition-served-again",
         *_defined(),
-        quiet(
-            patch(
-                MERGE_PATCH,
-                f"{_CRDS}/things.{_OWN}",
-                {"spec": {"versions": [version("v1", FREE, storage=True), version("v2", FREE, storage=False)]}},
-            )
-        ),
+        _redefined(quiet=True, versions=list(_TWO)),
         get(_things("v2"), until=lambda status, _: status == 200, keep=["kind", "apiVersion"]),
         get(f"{_CRDS}/things.{_OWN}", keep=["status.storedVersions"]),
     ),
@@ -511,14 +427,9 @@ CASES = [
         quiet(post(_CRDS, _NAMES_TAKEN)),
         get(
             f"{_CRDS}/things.{GROUP}",
-            until=lambda _, body: any(
-                one["type"] == "NamesAccepted" for one in (body["status"].get("conditions") or ())
-            ),
+            until=_has("NamesAccepted"),
             keep=[
-                "status.conditions.*.type",
-                "status.conditions.*.status",
-                "status.conditions.*.reason",
-                "status.conditions.*.message",
+                *(f"status.conditions.*.{field}" for field in ("type", "status", "reason", "message")),
                 "status.acceptedNames",
             ],
         ),
@@ -536,26 +447,11 @@ CASES = [
         "defaults-on-reading",
         *_defined(version(schema=fields(spec=FREE))),
         quiet(post(_things(), _thing(spec={"old": 1}))),
-        quiet(
-            patch(
-                MERGE_PATCH,
-                f"{_CRDS}/things.{_OWN}",
-                {
-                    "spec": {
-                        "versions": [
-                            version(
-                                schema=fields(
-                                    spec={
-                                        "type": "object",
-                                        "x-kubernetes-preserve-unknown-fields": True,
-                                        "properties": {"new": {"type": "string", "default": "yes"}},
-                                    }
-                                )
-                            )
-                        ]
-                    }
-                },
-            )
+        _redefined(
+            quiet=True,
+            versions=[
+                version(schema=fields(spec={**FREE, "properties": {"new": {"type": "string", "default": "yes"}}}))
+            ],
         ),
         get(f"{_things()}/a", until=lambda _, body: "new" in body["spec"], keep=["spec"]),
     ),
@@ -583,11 +479,7 @@ CASES = [
     Case(
         "combined-one-of",
         *_defined(_COMBINED),
-        post(_things(), _thing(spec={"a": 1}), keep=_ERROR),
-        post(_things(), _thing("b", spec={"a": 1, "b": 1}), keep=_ERROR),
-        post(_things(), _thing("c", spec={}), keep=_ERROR),
-        post(_things(), _thing("d", spec={"b": 1, "c": 1}), keep=_ERROR),
-        post(_things(), _thing("e", spec={"a": 1, "c": 2}), keep=_ERROR),
+        *_answers({"a": 1}, {"a": 1, "b": 1}, {}, {"b": 1, "c": 1}, {"a": 1, "c": 2}),
     ),
     Case(
         "rules",
@@ -600,9 +492,7 @@ CASES = [
     # Versions.
     Case(
         "versions-without-conversion",
-        quiet(post(_CRDS, _own(*_TWO))),
-        _served("v1"),
-        _served("v2"),
+        *_defined(*_TWO),
         post(_things("v2"), _thing(in_version="v2", spec={"a": 1}), keep=["apiVersion", "spec"]),
         get(f"{_things('v1')}/a", keep=["apiVersion", "spec", "metadata.generation"]),
         get(_things("v2"), keep=["apiVersion", "items.*.apiVersion"]),
@@ -611,41 +501,22 @@ CASES = [
     ),
     Case(
         "version-not-served",
-        quiet(post(_CRDS, _own(version("v1", FREE), version("v2", FREE, storage=False, served=False)))),
-        _served("v1"),
+        *_defined(version("v1", FREE), version("v2", FREE, storage=False, served=False)),
         get(_things("v2")),
     ),
     Case(
         "conversion",
-        quiet(post(_CRDS, _own(*_TWO, conversion=_conversion()))),
-        _served("v1"),
-        _served("v2"),
+        *_defined(*_TWO, conversion=_conversion()),
         post(_things("v1"), _thing(spec={"a": 1}), keep=["apiVersion", "spec"]),
         get(f"{_things('v2')}/a", keep=["apiVersion", "spec", "metadata.name"]),
         post(_things("v2"), _thing("b", in_version="v2", spec={"b": 1}), keep=["apiVersion", "spec"]),
         get(_things("v2"), keep=["apiVersion", "items.*.apiVersion", "items.*.spec"]),
         patch(MERGE_PATCH, f"{_things('v2')}/a", {"spec": {"c": 2}}, keep=["apiVersion", "spec"]),
     ),
-    *(_converted(wrong, wrong) for wrong in ("failure", "uid", "count", "version", "name", "labels", "text")),
+    *map(_converted, ("failure", "uid", "count", "version", "name", "labels", "text")),
     Case(
         "conversion-down",
-        quiet(
-            post(
-                _CRDS,
-                _own(
-                    *_TWO,
-                    conversion={
-                        "strategy": "Webhook",
-                        "webhook": {
-                            "clientConfig": {"url": "https://127.0.0.1:1/convert", "caBundle": "${ca}"},
-                            "conversionReviewVersions": ["v1"],
-                        },
-                    },
-                ),
-            )
-        ),
-        _served("v1"),
-        _served("v2"),
+        *_defined(*_TWO, conversion=_conversion("https://127.0.0.1:1/convert")),
         quiet(post(_things(), _thing(spec={"a": 1}))),
         get(f"{_things('v2')}/a"),
     ),

@@ -1,5 +1,6 @@
 """Deletion: finalizers, grace, preconditions, propagation, owner garbage collection, namespaces, collections."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from tests.conformance.steps import (
@@ -7,7 +8,9 @@ from tests.conformance.steps import (
     DEPLOYMENTS,
     MERGE_PATCH,
     PODS,
+    Call,
     Case,
+    Step,
     config_map,
     delete,
     deployment,
@@ -40,12 +43,37 @@ def gone(status: int, _: Any) -> bool:
     return status == 404
 
 
-def _owned(name: str, **owner: Any) -> dict[str, Any]:
-    return config_map(name, ownerReferences=[{**_OWN, **owner}])
+def _owned(name: str, finalizers: Sequence[str] = (), **owner: Any) -> dict[str, Any]:
+    held = {"finalizers": finalizers} if finalizers else {}
+    return config_map(name, ownerReferences=[{**_OWN, **owner}], **held)
 
 
 def _options(**options: Any) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "DeleteOptions", **options}
+
+
+def _plain(id: str, *steps: Step) -> Case:
+    return Case(id, *prepared(CONFIG_MAPS, config_map("a")), *steps)
+
+
+def _held(id: str, *steps: Step) -> Case:
+    return Case(id, *prepared(CONFIG_MAPS, _HELD), *steps)
+
+
+def _pod(id: str, *steps: Step, **spec: Any) -> Case:
+    return Case(f"pod-{id}", *prepared(PODS, pod("a", **spec)), *steps)
+
+
+def _pod_on_node(id: str, *steps: Step, **spec: Any) -> Case:
+    return _pod(id, *steps, nodeName="n", **spec)
+
+
+def _ends(path: str) -> Call:
+    return get(path, until=gone, keep=("code",))
+
+
+def _released(path: str = _OBJECT, keep: tuple[str, ...] = ()) -> Call:
+    return patch(MERGE_PATCH, path, {"metadata": {"finalizers": None}}, keep=keep)
 
 
 _ODD_OPTIONS: dict[str, Any] = {
@@ -72,12 +100,11 @@ _QUERIES = {
 }
 
 CASES = [
-    Case("plain", *prepared(CONFIG_MAPS, config_map("a")), delete(_OBJECT), get(_OBJECT)),
+    _plain("plain", delete(_OBJECT), get(_OBJECT)),
     Case("missing", delete(_OBJECT)),
-    Case("twice", *prepared(CONFIG_MAPS, config_map("a")), quiet(delete(_OBJECT)), delete(_OBJECT)),
-    Case(
+    _plain("twice", quiet(delete(_OBJECT)), delete(_OBJECT)),
+    _held(
         "finalizer",
-        *prepared(CONFIG_MAPS, _HELD),
         delete(_OBJECT),
         get(_OBJECT, keep=_DELETION),
         delete(_OBJECT, keep=_DELETION),
@@ -88,36 +115,23 @@ CASES = [
             {"metadata": {"finalizers": ["example.com/hold", "example.com/more"]}},
             keep=("message", "reason", "details", "metadata.finalizers"),
         ),
-        patch(
-            MERGE_PATCH,
-            _OBJECT,
-            {"metadata": {"finalizers": None}},
-            keep=("kind", "metadata.finalizers", "metadata.deletionTimestamp"),
-        ),
+        _released(keep=("kind", "metadata.finalizers", "metadata.deletionTimestamp")),
         get(_OBJECT, keep=("code",)),
     ),
-    Case(
+    _held(
         "finalizer-removed-by-update",
-        *prepared(CONFIG_MAPS, _HELD),
         quiet(delete(_OBJECT)),
         put(_OBJECT, config_map("a"), keep=_DELETION),
         get(_OBJECT, keep=("code",)),
     ),
-    Case(
+    _held(
         "finalizer-deletion-time-is-kept",
-        *prepared(CONFIG_MAPS, _HELD),
         quiet(delete(_OBJECT)),
         patch(MERGE_PATCH, _OBJECT, {"metadata": {"deletionTimestamp": None}}, keep=_DELETION),
     ),
-    Case(
-        "finalizer-create-again",
-        *prepared(CONFIG_MAPS, _HELD),
-        quiet(delete(_OBJECT)),
-        post(CONFIG_MAPS, config_map("a")),
-    ),
-    Case(
+    _held("finalizer-create-again", quiet(delete(_OBJECT)), post(CONFIG_MAPS, config_map("a"))),
+    _held(
         "finalizer-dry-run",
-        *prepared(CONFIG_MAPS, _HELD),
         delete(_OBJECT, query={"dryRun": "All"}, keep=_DELETION),
         get(_OBJECT, keep=_DELETION),
     ),
@@ -128,110 +142,71 @@ CASES = [
         patch(MERGE_PATCH, _OBJECT, {"metadata": {"finalizers": ["example.com/b"]}}, keep=("metadata.finalizers",)),
         get(_OBJECT, keep=("metadata.finalizers",)),
     ),
-    Case(
-        "uid-right",
-        *prepared(CONFIG_MAPS, config_map("a")),
-        delete(_OBJECT, _options(preconditions={"uid": "${0.metadata.uid}"})),
-    ),
-    Case(
+    _plain("uid-right", delete(_OBJECT, _options(preconditions={"uid": "${0.metadata.uid}"}))),
+    _plain(
         "version-right",
-        *prepared(CONFIG_MAPS, config_map("a")),
         delete(_OBJECT, _options(preconditions={"resourceVersion": "${0.metadata.resourceVersion}"})),
     ),
-    *(
-        Case(f"options-{id}", *prepared(CONFIG_MAPS, config_map("a")), delete(_OBJECT, _options(**options)))
-        for id, options in _ODD_OPTIONS.items()
-    ),
-    *(
-        Case(f"query-{id}", *prepared(CONFIG_MAPS, config_map("a")), delete(_OBJECT, query=query))
-        for id, query in _QUERIES.items()
-    ),
-    Case("body-nonsense", *prepared(CONFIG_MAPS, config_map("a")), delete(_OBJECT, "{")),
-    Case("body-empty-object", *prepared(CONFIG_MAPS, config_map("a")), delete(_OBJECT, {})),
-    Case(
+    *(_plain(f"options-{id}", delete(_OBJECT, _options(**options))) for id, options in _ODD_OPTIONS.items()),
+    *(_plain(f"query-{id}", delete(_OBJECT, query=query)) for id, query in _QUERIES.items()),
+    _plain("body-nonsense", delete(_OBJECT, "{")),
+    _plain("body-empty-object", delete(_OBJECT, {})),
+    _held(
         "body-and-query",
-        *prepared(CONFIG_MAPS, _HELD),
         delete(
             _OBJECT, _options(propagationPolicy="Background"), query={"propagationPolicy": "Orphan"}, keep=_DELETION
         ),
     ),
-    Case(
+    _plain(
         "foreground",
-        *prepared(CONFIG_MAPS, config_map("a")),
         delete(
             _OBJECT,
             _options(propagationPolicy="Foreground"),
             keep=("metadata.finalizers", "metadata.deletionGracePeriodSeconds", "status"),
         ),
-        get(_OBJECT, until=gone, keep=("code",)),
+        _ends(_OBJECT),
     ),
-    Case(
+    _plain(
         "orphan",
-        *prepared(CONFIG_MAPS, config_map("a")),
         delete(_OBJECT, _options(propagationPolicy="Orphan"), keep=("metadata.finalizers", "status")),
-        get(_OBJECT, until=gone, keep=("code",)),
+        _ends(_OBJECT),
     ),
     # Pods terminate gracefully while they are bound to a node.
-    Case("pod-unscheduled", *prepared(PODS, pod("a")), delete(_POD, keep=_DELETION), get(_POD, keep=("code",))),
-    Case(
-        "pod-on-a-node",
-        *prepared(PODS, pod("a", nodeName="n")),
-        delete(_POD, keep=_DELETION),
-        get(_POD, keep=_DELETION),
-        delete(_POD, keep=_DELETION),
-    ),
-    Case(
-        "pod-grace",
-        *prepared(PODS, pod("a", nodeName="n", terminationGracePeriodSeconds=7)),
-        delete(_POD, keep=_DELETION),
-    ),
-    Case(
-        "pod-grace-zero-in-spec",
-        *prepared(PODS, pod("a", nodeName="n", terminationGracePeriodSeconds=0)),
+    _pod("unscheduled", delete(_POD, keep=_DELETION), get(_POD, keep=("code",))),
+    _pod_on_node("on-a-node", delete(_POD, keep=_DELETION), get(_POD, keep=_DELETION), delete(_POD, keep=_DELETION)),
+    _pod_on_node("grace", delete(_POD, keep=_DELETION), terminationGracePeriodSeconds=7),
+    _pod_on_node(
+        "grace-zero-in-spec",
         delete(_POD, keep=_DELETION),
         get(_POD, keep=("code", *_DELETION)),
+        terminationGracePeriodSeconds=0,
     ),
-    Case(
-        "pod-grace-asked",
-        *prepared(PODS, pod("a", nodeName="n")),
-        delete(_POD, _options(gracePeriodSeconds=5), keep=_DELETION),
-        delete(_POD, _options(gracePeriodSeconds=9), keep=_DELETION),
-        delete(_POD, _options(gracePeriodSeconds=2), keep=_DELETION),
+    _pod_on_node(
+        "grace-asked",
+        *(delete(_POD, _options(gracePeriodSeconds=seconds), keep=_DELETION) for seconds in (5, 9, 2)),
     ),
-    Case(
-        "pod-now",
-        *prepared(PODS, pod("a", nodeName="n")),
-        delete(_POD, _options(gracePeriodSeconds=0), keep=_DELETION),
-        get(_POD, keep=("code",)),
-    ),
-    Case(
-        "pod-then-now",
-        *prepared(PODS, pod("a", nodeName="n")),
+    _pod_on_node("now", delete(_POD, _options(gracePeriodSeconds=0), keep=_DELETION), get(_POD, keep=("code",))),
+    _pod_on_node(
+        "then-now",
         quiet(delete(_POD)),
         delete(_POD, _options(gracePeriodSeconds=0), keep=_DELETION),
         get(_POD, keep=("code",)),
     ),
-    Case(
-        "pod-ended",
-        *prepared(PODS, pod("a", nodeName="n")),
+    _pod_on_node(
+        "ended",
         quiet(patch(MERGE_PATCH, f"{_POD}/status", {"status": {"phase": "Succeeded"}})),
         delete(_POD, keep=("metadata.deletionGracePeriodSeconds",)),
         get(_POD, keep=("code",)),
     ),
-    Case(
-        "pod-finalizer",
-        *prepared(PODS, pod("a", metadata={"finalizers": ["example.com/hold"]})),
+    _pod(
+        "finalizer",
         delete(_POD, keep=_DELETION),
-        patch(MERGE_PATCH, _POD, {"metadata": {"finalizers": None}}, keep=_DELETION),
+        _released(_POD, _DELETION),
         get(_POD, keep=("code",)),
+        metadata={"finalizers": ["example.com/hold"]},
     ),
-    Case(
-        "pod-dry-run",
-        *prepared(PODS, pod("a", nodeName="n")),
-        delete(_POD, query={"dryRun": "All"}, keep=_DELETION),
-        get(_POD, keep=_DELETION),
-    ),
-    Case("pod-uid-wrong", *prepared(PODS, pod("a", nodeName="n")), delete(_POD, _options(preconditions={"uid": "7"}))),
+    _pod_on_node("dry-run", delete(_POD, query={"dryRun": "All"}, keep=_DELETION), get(_POD, keep=_DELETION)),
+    _pod_on_node("uid-wrong", delete(_POD, _options(preconditions={"uid": "7"}))),
     Case(
         "deployment-background",
         *prepared(DEPLOYMENTS, deployment("a")),
@@ -242,7 +217,7 @@ CASES = [
         "dependents-go",
         *prepared(CONFIG_MAPS, config_map("o"), _owned("a")),
         quiet(delete(f"{CONFIG_MAPS}/o")),
-        get(_OBJECT, until=gone, keep=("code",)),
+        _ends(_OBJECT),
     ),
     Case(
         "dependents-of-dependents-go",
@@ -253,47 +228,36 @@ CASES = [
             config_map("b", ownerReferences=[{**_OWN, "name": "a", "uid": "${1.metadata.uid}"}]),
         ),
         quiet(delete(f"{CONFIG_MAPS}/o")),
-        get(f"{CONFIG_MAPS}/b", until=gone, keep=("code",)),
+        _ends(f"{CONFIG_MAPS}/b"),
     ),
     Case(
         "dependents-stay-when-orphaned",
         *prepared(CONFIG_MAPS, config_map("o"), _owned("a")),
         quiet(delete(f"{CONFIG_MAPS}/o", _options(propagationPolicy="Orphan"))),
-        get(f"{CONFIG_MAPS}/o", until=gone, keep=("code",)),
+        _ends(f"{CONFIG_MAPS}/o"),
         get(_OBJECT, keep=("metadata.ownerReferences", "code")),
     ),
     Case(
         "foreground-waits-for-blocking-dependents",
-        *prepared(
-            CONFIG_MAPS,
-            config_map("o"),
-            {
-                **_owned("a", blockOwnerDeletion=True),
-                "metadata": {**_owned("a", blockOwnerDeletion=True)["metadata"], "finalizers": ["example.com/hold"]},
-            },
-        ),
+        *prepared(CONFIG_MAPS, config_map("o"), _owned("a", finalizers=["example.com/hold"], blockOwnerDeletion=True)),
         delete(f"{CONFIG_MAPS}/o", _options(propagationPolicy="Foreground"), keep=("metadata.finalizers",)),
         get(_OBJECT, until=lambda _, body: "deletionTimestamp" in body["metadata"], keep=("metadata.finalizers",)),
         get(f"{CONFIG_MAPS}/o", keep=("metadata.finalizers",)),
-        quiet(patch(MERGE_PATCH, _OBJECT, {"metadata": {"finalizers": None}})),
-        get(f"{CONFIG_MAPS}/o", until=gone, keep=("code",)),
+        quiet(_released()),
+        _ends(f"{CONFIG_MAPS}/o"),
     ),
     Case(
         "foreground-does-not-wait-for-others",
-        *prepared(
-            CONFIG_MAPS,
-            config_map("o"),
-            {**_owned("a"), "metadata": {**_owned("a")["metadata"], "finalizers": ["example.com/hold"]}},
-        ),
+        *prepared(CONFIG_MAPS, config_map("o"), _owned("a", finalizers=["example.com/hold"])),
         quiet(delete(f"{CONFIG_MAPS}/o", _options(propagationPolicy="Foreground"))),
-        get(f"{CONFIG_MAPS}/o", until=gone, keep=("code",)),
+        _ends(f"{CONFIG_MAPS}/o"),
         get(_OBJECT, until=lambda _, body: "deletionTimestamp" in body["metadata"], keep=("metadata.finalizers",)),
     ),
     Case(
         "dependents-of-nobody-go",
         *prepared(CONFIG_MAPS, config_map("o")),
         *prepared(CONFIG_MAPS, _owned("a", uid="11111111-2222-4333-8444-555555555555")),
-        get(_OBJECT, until=gone, keep=("code",)),
+        _ends(_OBJECT),
     ),
     Case(
         "one-owner-left",
@@ -334,9 +298,8 @@ CASES = [
         delete(PODS, query={"dryRun": "All"}, keep=("items.*.metadata.name",)),
         get(PODS, keep=("items.*.metadata.name",)),
     ),
-    Case(
+    _held(
         "collection-finalizers",
-        *prepared(CONFIG_MAPS, _HELD),
         delete(
             CONFIG_MAPS,
             query={"labelSelector": "!none", "fieldSelector": "metadata.name=a"},
@@ -347,17 +310,15 @@ CASES = [
     Case("collection-bad-selector", delete(CONFIG_MAPS, query={"labelSelector": "a in ("})),
     Case("collection-of-namespaces", delete("/api/v1/namespaces")),
     # Namespaces.
-    Case(
+    _plain(
         "namespace",
-        *prepared(CONFIG_MAPS, config_map("a")),
         delete("/api/v1/namespaces/{ns}", drop=["status.conditions", "metadata.resourceVersion"]),
         post(CONFIG_MAPS, config_map("b")),
         get("/api/v1/namespaces/{ns}", until=gone),
         get(_OBJECT),
     ),
-    Case(
+    _held(
         "namespace-waits-for-finalizers",
-        *prepared(CONFIG_MAPS, _HELD),
         quiet(delete("/api/v1/namespaces/{ns}")),
         get(
             "/api/v1/namespaces/{ns}",
@@ -374,8 +335,8 @@ CASES = [
             ),
         ),
         post(PODS, pod("b")),
-        quiet(patch(MERGE_PATCH, _OBJECT, {"metadata": {"finalizers": None}})),
-        get("/api/v1/namespaces/{ns}", until=gone, keep=("code",)),
+        quiet(_released()),
+        _ends("/api/v1/namespaces/{ns}"),
     ),
     Case("namespace-default", delete("/api/v1/namespaces/default")),
     Case("namespace-kube-system", delete("/api/v1/namespaces/kube-system")),

@@ -42,8 +42,43 @@ def _strategic(id: str, body: Any, *, keep: tuple[str, ...] = ("spec",), on: Any
     )
 
 
-def _containers(*containers: Any, **more: Any) -> dict[str, Any]:
-    return {"spec": {"template": {"spec": {"containers": list(containers), **more}}}}
+def _template(**spec: Any) -> dict[str, Any]:
+    return {"spec": {"template": {"spec": spec}}}
+
+
+def _containers(*containers: Any) -> dict[str, Any]:
+    return _template(containers=list(containers))
+
+
+def _ordered(*names: str, **more: Any) -> dict[str, Any]:
+    return _template(**{"$setElementOrder/containers": [{"name": name} for name in names]}, **more)
+
+
+def _of_template(id: str, field: str, value: Any) -> Case:
+    return _strategic(id, _template(**{field: value}), keep=(f"spec.template.spec.{field}",))
+
+
+def _second(id: str, field: str, value: Any) -> Case:
+    """A patch of the second container."""
+    body = _containers({"name": "two", field: value})
+    return _strategic(id, body, keep=(f"spec.template.spec.containers.1.{field}",))
+
+
+def _owner(**more: Any) -> Call:
+    body = {"metadata": {"ownerReferences": [{**more, "uid": "${0.metadata.uid}"}]}}
+    return patch(STRATEGIC_PATCH, _OBJECT, body, keep=["metadata.ownerReferences"])
+
+
+def _tolerated(key: str) -> dict[str, Any]:
+    return {"key": key, "operator": "Exists"}
+
+
+def _tolerations(*keep: str, path: str, **operation: Any) -> Call:
+    return patch(JSON_PATCH, f"{PODS}/a", [{"path": f"/spec/tolerations{path}", **operation}], keep=keep)
+
+
+def _conditions(*conditions: Any, keep: tuple[str, ...] = ("status.conditions.*.type",)) -> Call:
+    return patch(STRATEGIC_PATCH, f"{PODS}/a/status", {"status": {"conditions": list(conditions)}}, keep=keep)
 
 
 _TEMPLATE = {
@@ -60,7 +95,7 @@ _TEMPLATE = {
             {"name": "three", "image": "three:1"},
         ],
         "volumes": [{"name": "scratch", "emptyDir": {}}],
-        "tolerations": [{"key": "a", "operator": "Exists"}],
+        "tolerations": [_tolerated("a")],
         "imagePullSecrets": [{"name": "pull"}],
         "nodeSelector": {"disk": "fast"},
     },
@@ -121,21 +156,11 @@ CASES = [
     _json("many", *({"op": "add", "path": "/data/k", "value": str(number)} for number in range(10001))),
     Case(
         "json-list-items",
-        *prepared(PODS, pod("a", tolerations=[{"key": "a", "operator": "Exists"}, {"key": "b", "operator": "Exists"}])),
-        patch(
-            JSON_PATCH,
-            f"{PODS}/a",
-            [{"op": "add", "path": "/spec/tolerations/-", "value": {"key": "c", "operator": "Exists"}}],
-            keep=["spec.tolerations", "message"],
-        ),
-        patch(
-            JSON_PATCH,
-            f"{PODS}/a",
-            [{"op": "test", "path": "/spec/tolerations/0/key", "value": "a"}],
-            keep=["metadata.name"],
-        ),
-        patch(JSON_PATCH, f"{PODS}/a", [{"op": "remove", "path": "/spec/tolerations/9"}], keep=["message", "code"]),
-        patch(JSON_PATCH, f"{PODS}/a", [{"op": "add", "path": "/spec/tolerations/x", "value": 1}], keep=["message"]),
+        *prepared(PODS, pod("a", tolerations=[_tolerated("a"), _tolerated("b")])),
+        _tolerations("spec.tolerations", "message", op="add", path="/-", value=_tolerated("c")),
+        _tolerations("metadata.name", op="test", path="/0/key", value="a"),
+        _tolerations("message", "code", op="remove", path="/9"),
+        _tolerations("message", op="add", path="/x", value=1),
     ),
     _merge("change", {"data": {"k": "w"}}),
     _merge("add", {"data": {"m": "x"}}),
@@ -167,34 +192,10 @@ CASES = [
         "replace-containers", _containers({"name": "only", "image": "only:1"}, {"$patch": "replace"}), keep=_IMAGES
     ),
     _strategic("delete-missing", _containers({"name": "nine", "$patch": "delete"}), keep=_IMAGES),
-    _strategic(
-        "order",
-        {
-            "spec": {
-                "template": {
-                    "spec": {"$setElementOrder/containers": [{"name": "three"}, {"name": "one"}, {"name": "two"}]}
-                }
-            }
-        },
-        keep=_IMAGES,
-    ),
+    _strategic("order", _ordered("three", "one", "two"), keep=_IMAGES),
     _strategic(
         "order-and-add",
-        {
-            "spec": {
-                "template": {
-                    "spec": {
-                        "$setElementOrder/containers": [
-                            {"name": "new"},
-                            {"name": "one"},
-                            {"name": "two"},
-                            {"name": "three"},
-                        ],
-                        "containers": [{"name": "new", "image": "new:1"}],
-                    }
-                }
-            }
-        },
+        _ordered("new", "one", "two", "three", containers=[{"name": "new", "image": "new:1"}]),
         keep=_IMAGES,
     ),
     _strategic("no-merge-key", _containers({"image": "two:2"}), keep=_IMAGES),
@@ -211,72 +212,28 @@ CASES = [
         ),
         keep=_ENV,
     ),
-    _strategic(
-        "args-replace", _containers({"name": "two", "args": ["z"]}), keep=("spec.template.spec.containers.1.args",)
-    ),
-    _strategic("args-null", _containers({"name": "two", "args": None}), keep=("spec.template.spec.containers.1.args",)),
-    _strategic(
-        "ports",
-        _containers({"name": "two", "ports": [{"containerPort": 80, "name": "web"}]}),
-        keep=("spec.template.spec.containers.1.ports",),
-    ),
-    _strategic(
-        "port-delete",
-        _containers({"name": "two", "ports": [{"containerPort": 80, "$patch": "delete"}]}),
-        keep=("spec.template.spec.containers.1.ports",),
-    ),
-    _strategic(
-        "tolerations-replace",
-        {"spec": {"template": {"spec": {"tolerations": [{"key": "b", "operator": "Exists"}]}}}},
-        keep=("spec.template.spec.tolerations",),
-    ),
-    _strategic(
+    _second("args-replace", "args", ["z"]),
+    _second("args-null", "args", None),
+    _second("ports", "ports", [{"containerPort": 80, "name": "web"}]),
+    _second("port-delete", "ports", [{"containerPort": 80, "$patch": "delete"}]),
+    _of_template("tolerations-replace", "tolerations", [_tolerated("b")]),
+    _of_template(
         "volume-retain-keys",
-        {
-            "spec": {
-                "template": {
-                    "spec": {
-                        "volumes": [
-                            {"name": "scratch", "$retainKeys": ["name", "hostPath"], "hostPath": {"path": "/tmp"}}
-                        ]
-                    }
-                }
-            }
-        },
-        keep=("spec.template.spec.volumes",),
+        "volumes",
+        [{"name": "scratch", "$retainKeys": ["name", "hostPath"], "hostPath": {"path": "/tmp"}}],
     ),
-    _strategic(
-        "volume-without-retain-keys",
-        {"spec": {"template": {"spec": {"volumes": [{"name": "scratch", "hostPath": {"path": "/tmp"}}]}}}},
-        keep=("spec.template.spec.volumes",),
-    ),
+    _of_template("volume-without-retain-keys", "volumes", [{"name": "scratch", "hostPath": {"path": "/tmp"}}]),
     _strategic(
         "strategy-retain-keys",
         {"spec": {"strategy": {"$retainKeys": ["type"], "type": "Recreate"}}},
         keep=("spec.strategy",),
     ),
     _strategic("strategy-without-retain-keys", {"spec": {"strategy": {"type": "Recreate"}}}, keep=("spec.strategy",)),
-    _strategic(
-        "pull-secrets",
-        {"spec": {"template": {"spec": {"imagePullSecrets": [{"name": "more"}]}}}},
-        keep=("spec.template.spec.imagePullSecrets",),
-    ),
-    _strategic(
-        "map-replace",
-        {"spec": {"template": {"spec": {"nodeSelector": {"$patch": "replace", "zone": "a"}}}}},
-        keep=("spec.template.spec.nodeSelector",),
-    ),
-    _strategic(
-        "map-replace-missing",
-        {"spec": {"template": {"spec": {"dnsConfig": {"$patch": "replace", "searches": ["a"]}}}}},
-        keep=("spec.template.spec.dnsConfig",),
-    ),
-    _strategic(
-        "map-delete",
-        {"spec": {"template": {"spec": {"nodeSelector": {"$patch": "delete"}}}}},
-        keep=("spec.template.spec.nodeSelector",),
-    ),
-    _strategic("odd-directive", {"spec": {"template": {"spec": {"nodeSelector": {"$patch": "shuffle"}}}}}),
+    _of_template("pull-secrets", "imagePullSecrets", [{"name": "more"}]),
+    _of_template("map-replace", "nodeSelector", {"$patch": "replace", "zone": "a"}),
+    _of_template("map-replace-missing", "dnsConfig", {"$patch": "replace", "searches": ["a"]}),
+    _of_template("map-delete", "nodeSelector", {"$patch": "delete"}),
+    _strategic("odd-directive", _template(nodeSelector={"$patch": "shuffle"})),
     _strategic("odd-list-directive", _containers({"name": "two", "$patch": "shuffle"})),
     _strategic(
         "null-field", {"spec": {"minReadySeconds": None, "paused": None}}, keep=("spec.paused", "spec.minReadySeconds")
@@ -286,7 +243,7 @@ CASES = [
         {"spec": {"replicas": 0, "revisionHistoryLimit": 3}},
         keep=("spec.replicas", "spec.revisionHistoryLimit"),
     ),
-    _strategic("type-mismatch", {"spec": {"template": {"spec": {"containers": "none"}}}}),
+    _strategic("type-mismatch", _template(containers="none")),
     _strategic("number-as-text", {"spec": {"replicas": "three"}}),
     _strategic("unknown-field", {"spec": {"colour": "blue"}}, keep=("metadata.name",)),
     _strategic(
@@ -325,46 +282,19 @@ CASES = [
     Case(
         "strategic-conditions",
         *prepared(PODS, pod("a")),
-        patch(
-            STRATEGIC_PATCH,
-            f"{PODS}/a/status",
-            {"status": {"conditions": [{"type": "Ready", "status": "False"}]}},
-            keep=["status.conditions.*.type"],
+        _conditions({"type": "Ready", "status": "False"}),
+        _conditions(
+            {"type": "Ready", "status": "True"},
+            {"type": "Mine", "status": "True"},
+            keep=("status.conditions.*.type", "status.conditions.*.status"),
         ),
-        patch(
-            STRATEGIC_PATCH,
-            f"{PODS}/a/status",
-            {"status": {"conditions": [{"type": "Ready", "status": "True"}, {"type": "Mine", "status": "True"}]}},
-            keep=["status.conditions.*.type", "status.conditions.*.status"],
-        ),
-        patch(
-            STRATEGIC_PATCH,
-            f"{PODS}/a/status",
-            {"status": {"conditions": [{"type": "Ready", "$patch": "delete"}]}},
-            keep=["status.conditions.*.type"],
-        ),
+        _conditions({"type": "Ready", "$patch": "delete"}),
     ),
     Case(
         "strategic-owner-references",
         *prepared(CONFIG_MAPS, config_map("o"), config_map("a")),
-        patch(
-            STRATEGIC_PATCH,
-            _OBJECT,
-            {
-                "metadata": {
-                    "ownerReferences": [
-                        {"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": "${0.metadata.uid}"}
-                    ]
-                }
-            },
-            keep=["metadata.ownerReferences"],
-        ),
-        patch(
-            STRATEGIC_PATCH,
-            _OBJECT,
-            {"metadata": {"ownerReferences": [{"$patch": "delete", "uid": "${0.metadata.uid}"}]}},
-            keep=["metadata.ownerReferences"],
-        ),
+        _owner(apiVersion="v1", kind="ConfigMap", name="o"),
+        _owner(**{"$patch": "delete"}),
     ),
     Case(
         "strategic-on-a-custom-resource",

@@ -19,281 +19,174 @@ def _apis(group: str, plural: str, version: str = "v1", *, namespaced: bool = Tr
     return f"{root}/namespaces/{{ns}}/{plural}" if namespaced else f"{root}/{plural}"
 
 
+def _one(group: str, plural: str, version: str = "v1", **fields: Any) -> tuple[str, dict[str, Any]]:
+    return _apis(group, plural, version), {**_NAMED, **fields}
+
+
+def _of_cluster(group: str, plural: str, **fields: Any) -> tuple[str, dict[str, Any]]:
+    return _apis(group, plural, namespaced=False), {**_CLUSTER_NAMED, **fields}
+
+
+_WORKLOAD = {"selector": _SELECTOR, "template": _TEMPLATE}
+_CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+_TARGET = {"maxReplicas": 3, "scaleTargetRef": {"kind": "Deployment", "name": "d", "apiVersion": "apps/v1"}}
+_ADDRESSES = {
+    "addresses": [{"ip": "10.1.1.1"}, {"ip": "10.1.1.2"}],
+    "ports": [{"port": 80}, {"port": 81, "name": "b"}],
+}
+_BACKEND = {"path": "/", "pathType": "Prefix", "backend": {"service": {"name": "s", "port": {"number": 80}}}}
+_INVOLVED = {"kind": "Pod", "name": "p", "namespace": "{ns}"}
+_SUBJECTS = [
+    {"kind": "User", "name": "jane"},
+    {"kind": "ServiceAccount", "name": "default", "namespace": "{ns}"},
+    {"kind": "Group", "name": "staff"},
+]
+_RBAC = "rbac.authorization.k8s.io"
 #: By name: path, and the smallest valid object.
 _SMALLEST: dict[str, tuple[str, dict[str, Any]]] = {
-    "deployment": (_apis("apps", "deployments"), {**_NAMED, "spec": {"selector": _SELECTOR, "template": _TEMPLATE}}),
-    "replica-set": (_apis("apps", "replicasets"), {**_NAMED, "spec": {"selector": _SELECTOR, "template": _TEMPLATE}}),
-    "stateful-set": (
-        _apis("apps", "statefulsets"),
-        {
-            **_NAMED,
-            "spec": {
-                "selector": _SELECTOR,
-                "template": _TEMPLATE,
-                "volumeClaimTemplates": [
-                    {
-                        "metadata": {"name": "data"},
-                        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
-                    }
-                ],
-            },
+    "deployment": _one("apps", "deployments", spec=_WORKLOAD),
+    "replica-set": _one("apps", "replicasets", spec=_WORKLOAD),
+    "stateful-set": _one(
+        "apps",
+        "statefulsets",
+        spec={**_WORKLOAD, "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": _CLAIM}]},
+    ),
+    "daemon-set": _one("apps", "daemonsets", spec=_WORKLOAD),
+    "controller-revision": _one("apps", "controllerrevisions", revision=3, data={"spec": {"a": 1}}),
+    "job": _one("batch", "jobs", spec=_JOB),
+    "job-suspended": _one("batch", "jobs", spec={**_JOB, "suspend": True, "completions": 3, "parallelism": 2}),
+    "cron-job": _one("batch", "cronjobs", spec={"schedule": "*/5 * * * *", "jobTemplate": {"spec": _JOB}}),
+    "pod-template": _one("", "podtemplates", template=_TEMPLATE),
+    "replication-controller": _one(
+        "", "replicationcontrollers", spec={"replicas": 0, "selector": {"app": "a"}, "template": _TEMPLATE}
+    ),
+    "config-map": _one("", "configmaps", data={"a": "b"}, binaryData={"c": "ZA=="}),
+    "secret": _one("", "secrets", stringData={"a": "b"}, data={"c": "ZA=="}),
+    "secret-tls": _one("", "secrets", type="kubernetes.io/tls", data={"tls.crt": "ZA==", "tls.key": "ZA=="}),
+    "service-account": _one("", "serviceaccounts"),
+    "service": _one("", "services", spec={"selector": {"app": "a"}, "ports": [{"port": 80}]}),
+    "service-headless": _one(
+        "", "services", spec={"clusterIP": "None", "ports": [{"port": 80, "name": "web", "targetPort": "http"}]}
+    ),
+    "service-external": _one("", "services", spec={"type": "ExternalName", "externalName": "example.com"}),
+    "endpoints": _one("", "endpoints", subsets=[_ADDRESSES]),
+    "endpoint-slice": _one(
+        "discovery.k8s.io",
+        "endpointslices",
+        addressType="IPv4",
+        endpoints=[{"addresses": ["10.1.1.1"]}],
+        ports=[{"port": 80}],
+    ),
+    "claim": _one("", "persistentvolumeclaims", spec=_CLAIM),
+    "limit-range": _one("", "limitranges", spec={"limits": [{"type": "Container", "default": {"cpu": "1"}}]}),
+    "resource-quota": _one("", "resourcequotas", spec={"hard": {"pods": "100"}}),
+    "event": _one(
+        "",
+        "events",
+        involvedObject=_INVOLVED,
+        reason="Why",
+        message="because ",
+        type="Normal",
+        source={"component": "me", "host": "here"},
+        count=3,
+        firstTimestamp="2026-01-01T00:00:00Z",
+        lastTimestamp="2026-01-01T00:00:00Z",
+    ),
+    "new-event": _one(
+        "events.k8s.io",
+        "events",
+        regarding=_INVOLVED,
+        reason="Why",
+        note="because",
+        type="Warning",
+        action="Act",
+        eventTime="2026-01-01T00:00:00.000000Z",
+        reportingController="example.com/me",
+        reportingInstance="me-1",
+    ),
+    "lease": _one("coordination.k8s.io", "leases", spec={"holderIdentity": "me", "leaseDurationSeconds": 15}),
+    "budget": _one("policy", "poddisruptionbudgets", spec={"minAvailable": "50%", "selector": _SELECTOR}),
+    "role": _one(_RBAC, "roles", rules=[{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]),
+    "role-binding": _one(
+        _RBAC, "rolebindings", roleRef={"kind": "Role", "name": "a", "apiGroup": _RBAC}, subjects=_SUBJECTS
+    ),
+    "cluster-role": _of_cluster(_RBAC, "clusterroles", rules=[]),
+    "cluster-role-binding": _of_cluster(_RBAC, "clusterrolebindings", roleRef={"kind": "ClusterRole", "name": "a"}),
+    "ingress": _one(
+        "networking.k8s.io", "ingresses", spec={"rules": [{"host": "a.example.com", "http": {"paths": [_BACKEND]}}]}
+    ),
+    "network-policy": _one("networking.k8s.io", "networkpolicies", spec={"podSelector": _SELECTOR}),
+    "autoscaler": _one("autoscaling", "horizontalpodautoscalers", "v2", spec=_TARGET),
+    "autoscaler-v1": _one(
+        "autoscaling", "horizontalpodautoscalers", spec={**_TARGET, "targetCPUUtilizationPercentage": 50}
+    ),
+    "namespace": _of_cluster("", "namespaces", metadata={"name": "{ns}-more", "labels": {"a": "b"}}),
+    "node": _of_cluster(
+        "",
+        "nodes",
+        metadata={"name": "o-{ns}", "labels": {"node-role.kubernetes.io/worker": ""}},
+        spec={"unschedulable": True},
+    ),
+    "volume": _of_cluster(
+        "",
+        "persistentvolumes",
+        spec={
+            "capacity": {"storage": "1024Mi"},
+            "accessModes": ["ReadWriteMany", "ReadWriteOnce"],
+            "hostPath": {"path": "/tmp"},
         },
     ),
-    "daemon-set": (_apis("apps", "daemonsets"), {**_NAMED, "spec": {"selector": _SELECTOR, "template": _TEMPLATE}}),
-    "controller-revision": (
-        _apis("apps", "controllerrevisions"),
-        {**_NAMED, "revision": 3, "data": {"spec": {"a": 1}}},
-    ),
-    "job": (_apis("batch", "jobs"), {**_NAMED, "spec": _JOB}),
-    "job-suspended": (
-        _apis("batch", "jobs"),
-        {**_NAMED, "spec": {**_JOB, "suspend": True, "completions": 3, "parallelism": 2}},
-    ),
-    "cron-job": (
-        _apis("batch", "cronjobs"),
-        {**_NAMED, "spec": {"schedule": "*/5 * * * *", "jobTemplate": {"spec": _JOB}}},
-    ),
-    "pod-template": (_apis("", "podtemplates"), {**_NAMED, "template": _TEMPLATE}),
-    "replication-controller": (
-        _apis("", "replicationcontrollers"),
-        {**_NAMED, "spec": {"replicas": 0, "selector": {"app": "a"}, "template": _TEMPLATE}},
-    ),
-    "config-map": (_apis("", "configmaps"), {**_NAMED, "data": {"a": "b"}, "binaryData": {"c": "ZA=="}}),
-    "secret": (_apis("", "secrets"), {**_NAMED, "stringData": {"a": "b"}, "data": {"c": "ZA=="}}),
-    "secret-tls": (
-        _apis("", "secrets"),
-        {**_NAMED, "type": "kubernetes.io/tls", "data": {"tls.crt": "ZA==", "tls.key": "ZA=="}},
-    ),
-    "service-account": (_apis("", "serviceaccounts"), _NAMED),
-    "service": (_apis("", "services"), {**_NAMED, "spec": {"selector": {"app": "a"}, "ports": [{"port": 80}]}}),
-    "service-headless": (
-        _apis("", "services"),
-        {**_NAMED, "spec": {"clusterIP": "None", "ports": [{"port": 80, "name": "web", "targetPort": "http"}]}},
-    ),
-    "service-external": (
-        _apis("", "services"),
-        {**_NAMED, "spec": {"type": "ExternalName", "externalName": "example.com"}},
-    ),
-    "endpoints": (
-        _apis("", "endpoints"),
-        {
-            **_NAMED,
-            "subsets": [
-                {
-                    "addresses": [{"ip": "10.1.1.1"}, {"ip": "10.1.1.2"}],
-                    "ports": [{"port": 80}, {"port": 81, "name": "b"}],
-                }
-            ],
-        },
-    ),
-    "endpoint-slice": (
-        _apis("discovery.k8s.io", "endpointslices"),
-        {**_NAMED, "addressType": "IPv4", "endpoints": [{"addresses": ["10.1.1.1"]}], "ports": [{"port": 80}]},
-    ),
-    "claim": (
-        _apis("", "persistentvolumeclaims"),
-        {**_NAMED, "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}},
-    ),
-    "limit-range": (
-        _apis("", "limitranges"),
-        {**_NAMED, "spec": {"limits": [{"type": "Container", "default": {"cpu": "1"}}]}},
-    ),
-    "resource-quota": (_apis("", "resourcequotas"), {**_NAMED, "spec": {"hard": {"pods": "100"}}}),
-    "event": (
-        _apis("", "events"),
-        {
-            **_NAMED,
-            "involvedObject": {"kind": "Pod", "name": "p", "namespace": "{ns}"},
-            "reason": "Why",
-            "message": "because ",
-            "type": "Normal",
-            "source": {"component": "me", "host": "here"},
-            "count": 3,
-            "firstTimestamp": "2026-01-01T00:00:00Z",
-            "lastTimestamp": "2026-01-01T00:00:00Z",
-        },
-    ),
-    "new-event": (
-        _apis("events.k8s.io", "events"),
-        {
-            **_NAMED,
-            "regarding": {"kind": "Pod", "name": "p", "namespace": "{ns}"},
-            "reason": "Why",
-            "note": "because",
-            "type": "Warning",
-            "action": "Act",
-            "eventTime": "2026-01-01T00:00:00.000000Z",
-            "reportingController": "example.com/me",
-            "reportingInstance": "me-1",
-        },
-    ),
-    "lease": (
-        _apis("coordination.k8s.io", "leases"),
-        {**_NAMED, "spec": {"holderIdentity": "me", "leaseDurationSeconds": 15}},
-    ),
-    "budget": (
-        _apis("policy", "poddisruptionbudgets"),
-        {**_NAMED, "spec": {"minAvailable": "50%", "selector": _SELECTOR}},
-    ),
-    "role": (
-        _apis("rbac.authorization.k8s.io", "roles"),
-        {**_NAMED, "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]},
-    ),
-    "role-binding": (
-        _apis("rbac.authorization.k8s.io", "rolebindings"),
-        {
-            **_NAMED,
-            "roleRef": {"kind": "Role", "name": "a", "apiGroup": "rbac.authorization.k8s.io"},
-            "subjects": [
-                {"kind": "User", "name": "jane"},
-                {"kind": "ServiceAccount", "name": "default", "namespace": "{ns}"},
-                {"kind": "Group", "name": "staff"},
-            ],
-        },
-    ),
-    "cluster-role": (
-        _apis("rbac.authorization.k8s.io", "clusterroles", namespaced=False),
-        {**_CLUSTER_NAMED, "rules": []},
-    ),
-    "cluster-role-binding": (
-        _apis("rbac.authorization.k8s.io", "clusterrolebindings", namespaced=False),
-        {**_CLUSTER_NAMED, "roleRef": {"kind": "ClusterRole", "name": "a"}},
-    ),
-    "ingress": (
-        _apis("networking.k8s.io", "ingresses"),
-        {
-            **_NAMED,
-            "spec": {
-                "rules": [
-                    {
-                        "host": "a.example.com",
-                        "http": {
-                            "paths": [
-                                {
-                                    "path": "/",
-                                    "pathType": "Prefix",
-                                    "backend": {"service": {"name": "s", "port": {"number": 80}}},
-                                }
-                            ]
-                        },
-                    }
-                ]
-            },
-        },
-    ),
-    "network-policy": (_apis("networking.k8s.io", "networkpolicies"), {**_NAMED, "spec": {"podSelector": _SELECTOR}}),
-    "autoscaler": (
-        _apis("autoscaling", "horizontalpodautoscalers", "v2"),
-        {
-            **_NAMED,
-            "spec": {"maxReplicas": 3, "scaleTargetRef": {"kind": "Deployment", "name": "d", "apiVersion": "apps/v1"}},
-        },
-    ),
-    "autoscaler-v1": (
-        _apis("autoscaling", "horizontalpodautoscalers"),
-        {
-            **_NAMED,
-            "spec": {
-                "maxReplicas": 3,
-                "targetCPUUtilizationPercentage": 50,
-                "scaleTargetRef": {"kind": "Deployment", "name": "d", "apiVersion": "apps/v1"},
-            },
-        },
-    ),
-    "namespace": (_apis("", "namespaces", namespaced=False), {"metadata": {"name": "{ns}-more", "labels": {"a": "b"}}}),
-    "node": (
-        _apis("", "nodes", namespaced=False),
-        {
-            "metadata": {"name": "o-{ns}", "labels": {"node-role.kubernetes.io/worker": ""}},
-            "spec": {"unschedulable": True},
-        },
-    ),
-    "volume": (
-        _apis("", "persistentvolumes", namespaced=False),
-        {
-            **_CLUSTER_NAMED,
-            "spec": {
-                "capacity": {"storage": "1024Mi"},
-                "accessModes": ["ReadWriteMany", "ReadWriteOnce"],
-                "hostPath": {"path": "/tmp"},
-            },
-        },
-    ),
-    "storage-class": (
-        _apis("storage.k8s.io", "storageclasses", namespaced=False),
-        {**_CLUSTER_NAMED, "provisioner": "example.com/p"},
-    ),
-    "priority-class": (_apis("scheduling.k8s.io", "priorityclasses", namespaced=False), {**_CLUSTER_NAMED, "value": 7}),
-    "runtime-class": (_apis("node.k8s.io", "runtimeclasses", namespaced=False), {**_CLUSTER_NAMED, "handler": "h"}),
-    "ingress-class": (
-        _apis("networking.k8s.io", "ingressclasses", namespaced=False),
-        {**_CLUSTER_NAMED, "spec": {"controller": "example.com/c"}},
-    ),
+    "storage-class": _of_cluster("storage.k8s.io", "storageclasses", provisioner="example.com/p"),
+    "priority-class": _of_cluster("scheduling.k8s.io", "priorityclasses", value=7),
+    "runtime-class": _of_cluster("node.k8s.io", "runtimeclasses", handler="h"),
+    "ingress-class": _of_cluster("networking.k8s.io", "ingressclasses", spec={"controller": "example.com/c"}),
 }
+
+
+def _wrong(kind: str, spec: Any) -> tuple[str, dict[str, Any]]:
+    return _SMALLEST[kind][0], {**_NAMED, "spec": spec}
+
+
+def _wrong_deployment(**spec: Any) -> tuple[str, dict[str, Any]]:
+    return _wrong("deployment", {"selector": _SELECTOR, "template": _TEMPLATE, **spec})
+
+
+def _wrong_container(**container: Any) -> tuple[str, dict[str, Any]]:
+    return PODS, pod("a", containers=[{"name": "a", "image": "a", **container}])
+
+
 #: Invalid objects; only the messages are compared.
 _WRONG: dict[str, tuple[str, dict[str, Any]]] = {
     "deployment-empty": (_SMALLEST["deployment"][0], _NAMED),
-    "deployment-selector": (
-        _SMALLEST["deployment"][0],
-        {**_NAMED, "spec": {"selector": {"matchLabels": {"app": "b"}}, "template": _TEMPLATE}},
+    "deployment-selector": _wrong_deployment(selector={"matchLabels": {"app": "b"}}),
+    "deployment-replicas": _wrong_deployment(replicas=-1),
+    "deployment-surge": _wrong_deployment(strategy={"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 0}}),
+    "deployment-restart-policy": _wrong_deployment(
+        template={**_TEMPLATE, "spec": {**_TEMPLATE["spec"], "restartPolicy": "Never"}}
     ),
-    "deployment-replicas": (
-        _SMALLEST["deployment"][0],
-        {**_NAMED, "spec": {"replicas": -1, "selector": _SELECTOR, "template": _TEMPLATE}},
-    ),
-    "deployment-surge": (
-        _SMALLEST["deployment"][0],
-        {
-            **_NAMED,
-            "spec": {
-                "selector": _SELECTOR,
-                "template": _TEMPLATE,
-                "strategy": {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 0}},
-            },
-        },
-    ),
-    "deployment-restart-policy": (
-        _SMALLEST["deployment"][0],
-        {
-            **_NAMED,
-            "spec": {
-                "selector": _SELECTOR,
-                "template": {**_TEMPLATE, "spec": {**_TEMPLATE["spec"], "restartPolicy": "Never"}},
-            },
-        },
-    ),
-    "stateful-set-empty": (_SMALLEST["stateful-set"][0], {**_NAMED, "spec": {}}),
-    "daemon-set-empty": (_SMALLEST["daemon-set"][0], {**_NAMED, "spec": {}}),
-    "job-restart-policy": (
-        _SMALLEST["job"][0],
-        {**_NAMED, "spec": {"template": {"spec": {"containers": [{"name": "a", "image": "b"}]}}}},
-    ),
-    "cron-job-schedule": (
-        _SMALLEST["cron-job"][0],
-        {**_NAMED, "spec": {"schedule": "whenever", "jobTemplate": {"spec": _JOB}}},
-    ),
-    "service-port": (_SMALLEST["service"][0], {**_NAMED, "spec": {"ports": [{"port": 0}]}}),
-    "service-no-ports": (_SMALLEST["service"][0], {**_NAMED, "spec": {}}),
+    "stateful-set-empty": _wrong("stateful-set", {}),
+    "daemon-set-empty": _wrong("daemon-set", {}),
+    "job-restart-policy": _wrong("job", {"template": {"spec": {"containers": [{"name": "a", "image": "b"}]}}}),
+    "cron-job-schedule": _wrong("cron-job", {"schedule": "whenever", "jobTemplate": {"spec": _JOB}}),
+    "service-port": _wrong("service", {"ports": [{"port": 0}]}),
+    "service-no-ports": _wrong("service", {}),
     "service-name": (_SMALLEST["service"][0], {"metadata": {"name": "1a"}, "spec": {"ports": [{"port": 80}]}}),
-    "job-negative": (_SMALLEST["job"][0], {**_NAMED, "spec": {**_JOB, **_NEGATIVE}}),
-    "cron-job-negative": (
-        _SMALLEST["cron-job"][0],
-        {**_NAMED, "spec": {"schedule": "@daily", "jobTemplate": {"spec": {**_JOB, **_NEGATIVE}}}},
-    ),
-    "service-unnamed-ports": (_SMALLEST["service"][0], {**_NAMED, "spec": {"ports": [{"port": 80}, {"port": 81}]}}),
+    "job-negative": _wrong("job", {**_JOB, **_NEGATIVE}),
+    "cron-job-negative": _wrong("cron-job", {"schedule": "@daily", "jobTemplate": {"spec": {**_JOB, **_NEGATIVE}}}),
+    "service-unnamed-ports": _wrong("service", {"ports": [{"port": 80}, {"port": 81}]}),
     "secret-type": (_SMALLEST["secret"][0], {**_NAMED, "type": "kubernetes.io/tls", "data": {}}),
     "secret-key": (_SMALLEST["secret"][0], {**_NAMED, "data": {"a b": "ZA=="}}),
-    "claim-empty": (_SMALLEST["claim"][0], {**_NAMED, "spec": {}}),
-    "budget-both": (_SMALLEST["budget"][0], {**_NAMED, "spec": {"minAvailable": 1, "maxUnavailable": 1}}),
+    "claim-empty": _wrong("claim", {}),
+    "budget-both": _wrong("budget", {"minAvailable": 1, "maxUnavailable": 1}),
     "role-empty-rule": (_SMALLEST["role"][0], {**_NAMED, "rules": [{"verbs": ["get"]}]}),
-    "lease-duration": (_SMALLEST["lease"][0], {**_NAMED, "spec": {"leaseDurationSeconds": 0}}),
+    "lease-duration": _wrong("lease", {"leaseDurationSeconds": 0}),
     "priority-class-large": (_SMALLEST["priority-class"][0], {**_CLUSTER_NAMED, "value": 2000000000}),
     "namespace-name": (_SMALLEST["namespace"][0], {"metadata": {"name": "a.b"}}),
     "autoscaler-empty": (_SMALLEST["autoscaler"][0], _NAMED),
-    "ingress-empty": (_SMALLEST["ingress"][0], {**_NAMED, "spec": {}}),
+    "ingress-empty": _wrong("ingress", {}),
     "pod-empty": (PODS, _NAMED),
     "pod-no-containers": (PODS, {**_NAMED, "spec": {"containers": []}}),
-    "pod-container-name": (PODS, pod("a", containers=[{"name": "A_", "image": "a"}])),
+    "pod-container-name": _wrong_container(name="A_"),
     "pod-no-image": (PODS, pod("a", containers=[{"name": "a"}])),
     "pod-two-containers-same-name": (
         PODS,
@@ -301,24 +194,12 @@ _WRONG: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "pod-restart-policy": (PODS, pod("a", restartPolicy="Sometimes")),
     "pod-dns-policy": (PODS, pod("a", dnsPolicy="Magic")),
-    "pod-volume-mount": (
-        PODS,
-        pod("a", containers=[{"name": "a", "image": "a", "volumeMounts": [{"name": "none", "mountPath": "/x"}]}]),
-    ),
-    "pod-quantity": (
-        PODS,
-        pod("a", containers=[{"name": "a", "image": "a", "resources": {"limits": {"cpu": "lots"}}}]),
-    ),
-    "pod-request-above-limit": (
-        PODS,
-        pod(
-            "a",
-            containers=[{"name": "a", "image": "a", "resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}}],
-        ),
-    ),
-    "pod-port": (PODS, pod("a", containers=[{"name": "a", "image": "a", "ports": [{"containerPort": 70000}]}])),
-    "pod-env": (PODS, pod("a", containers=[{"name": "a", "image": "a", "env": [{"name": "", "value": "x"}]}])),
-    "pod-probe": (PODS, pod("a", containers=[{"name": "a", "image": "a", "livenessProbe": {"periodSeconds": 1}}])),
+    "pod-volume-mount": _wrong_container(volumeMounts=[{"name": "none", "mountPath": "/x"}]),
+    "pod-quantity": _wrong_container(resources={"limits": {"cpu": "lots"}}),
+    "pod-request-above-limit": _wrong_container(resources={"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}),
+    "pod-port": _wrong_container(ports=[{"containerPort": 70000}]),
+    "pod-env": _wrong_container(env=[{"name": "", "value": "x"}]),
+    "pod-probe": _wrong_container(livenessProbe={"periodSeconds": 1}),
     "pod-type": (PODS, pod("a", containers="none")),
     "pod-number": (PODS, pod("a", terminationGracePeriodSeconds="soon")),
     "pod-node-selector": (PODS, pod("a", nodeSelector={"a b": "c"})),
@@ -335,6 +216,10 @@ def _container(state: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"name": "main", "image": "app:1", "imageID": "", "ready": False, "restartCount": 0, "state": state, **more}
 
 
+def _waiting(reason: str) -> dict[str, Any]:
+    return {"waiting": {"reason": reason}}
+
+
 _RUNNING = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
 _DONE = {"terminated": {"exitCode": 0, "reason": "Completed"}}
 _READY = [{"type": "Ready", "status": "True"}]
@@ -349,10 +234,10 @@ _STATES: dict[str, dict[str, Any]] = {
         podIP="10.9.9.9",
     ),
     "not-ready": _status(phase="Running", containerStatuses=[_container(_RUNNING)]),
-    "waiting": _status(phase="Pending", containerStatuses=[_container({"waiting": {"reason": "ImagePullBackOff"}})]),
+    "waiting": _status(phase="Pending", containerStatuses=[_container(_waiting("ImagePullBackOff"))]),
     "crashing": _status(
         phase="Running",
-        containerStatuses=[_container({"waiting": {"reason": "CrashLoopBackOff"}}, restartCount=4, lastState=_LAST)],
+        containerStatuses=[_container(_waiting("CrashLoopBackOff"), restartCount=4, lastState=_LAST)],
     ),
     "restarted": _status(phase="Running", containerStatuses=[_container(_RUNNING, ready=True, restartCount=2)]),
     "completed": _status(phase="Succeeded", containerStatuses=[_container(_DONE)]),
@@ -362,7 +247,7 @@ _STATES: dict[str, dict[str, Any]] = {
     "exit-code": _status(phase="Failed", containerStatuses=[_container({"terminated": {"exitCode": 3}})]),
     "signal": _status(phase="Failed", containerStatuses=[_container({"terminated": {"exitCode": 137, "signal": 9}})]),
     "evicted": _status(phase="Failed", reason="Evicted", message="no room"),
-    "creating": _status(phase="Pending", containerStatuses=[_container({"waiting": {"reason": "ContainerCreating"}})]),
+    "creating": _status(phase="Pending", containerStatuses=[_container(_waiting("ContainerCreating"))]),
     "gated": _status(
         phase="Pending", conditions=[{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}]
     ),
@@ -372,21 +257,13 @@ _INIT = {"initContainers": [{"name": "first", "image": "i"}, {"name": "side", "i
 
 
 def _init(state: dict[str, Any], **more: Any) -> dict[str, Any]:
-    return {"name": "first", "image": "i", "imageID": "", "ready": False, "restartCount": 0, "state": state, **more}
+    return _container(state, name="first", image="i", **more)
 
 
-_SIDE = {
-    "name": "side",
-    "image": "s",
-    "imageID": "",
-    "ready": True,
-    "started": True,
-    "restartCount": 1,
-    "state": _RUNNING,
-}
+_SIDE = _container(_RUNNING, name="side", image="s", ready=True, started=True, restartCount=1)
 _INIT_STATES: dict[str, dict[str, Any]] = {
-    "init-waiting": _status(phase="Pending", initContainerStatuses=[_init({"waiting": {"reason": "PodInitializing"}})]),
-    "init-pulling": _status(phase="Pending", initContainerStatuses=[_init({"waiting": {"reason": "ErrImagePull"}})]),
+    "init-waiting": _status(phase="Pending", initContainerStatuses=[_init(_waiting("PodInitializing"))]),
+    "init-pulling": _status(phase="Pending", initContainerStatuses=[_init(_waiting("ErrImagePull"))]),
     "init-running": _status(phase="Pending", initContainerStatuses=[_init(_RUNNING)]),
     "init-failed": _status(
         phase="Pending",
@@ -413,23 +290,18 @@ _INIT_STATES: dict[str, dict[str, Any]] = {
     ),
 }
 _TWO = {"containers": [{"name": "main", "image": "app:1"}, {"name": "other", "image": "app:1"}]}
+_ONE_RUNS = [_container(_DONE), _container(_RUNNING, ready=True, name="other")]
 _TWO_STATES: dict[str, dict[str, Any]] = {
-    "one-completed-one-runs": _status(
-        phase="Running", containerStatuses=[_container(_DONE), {**_container(_RUNNING, ready=True), "name": "other"}]
-    ),
-    "one-completed-one-runs-ready": _status(
-        phase="Running",
-        containerStatuses=[_container(_DONE), {**_container(_RUNNING, ready=True), "name": "other"}],
-        conditions=_READY,
-    ),
+    "one-completed-one-runs": _status(phase="Running", containerStatuses=_ONE_RUNS),
+    "one-completed-one-runs-ready": _status(phase="Running", containerStatuses=_ONE_RUNS, conditions=_READY),
     "two-waiting": _status(
         phase="Pending",
-        containerStatuses=[
-            _container({"waiting": {"reason": "First"}}),
-            {**_container({"waiting": {"reason": "Second"}}), "name": "other"},
-        ],
+        containerStatuses=[_container(_waiting("First")), _container(_waiting("Second"), name="other")],
     ),
 }
+
+
+_GUARANTEED = {"requests": {"cpu": "100m", "memory": "1Mi"}, "limits": {"cpu": "0.1", "memory": "1Mi"}}
 
 
 def _shown(id: str, status: dict[str, Any], **spec: Any) -> Case:
@@ -462,7 +334,7 @@ CASES = [
         "object-pod-with-a-token",
         post(
             PODS,
-            {"metadata": {"name": "a"}, "spec": {"containers": [{"name": "main", "image": "app"}]}},
+            {**_NAMED, "spec": _TEMPLATE["spec"]},
             drop=["spec.volumes.0.name", "spec.containers.0.volumeMounts.0.name"],
         ),
     ),
@@ -511,19 +383,7 @@ CASES = [
         "object-pod-quality",
         post(
             PODS,
-            pod(
-                "a",
-                containers=[
-                    {
-                        "name": "m",
-                        "image": "a",
-                        "resources": {
-                            "requests": {"cpu": "100m", "memory": "1Mi"},
-                            "limits": {"cpu": "0.1", "memory": "1Mi"},
-                        },
-                    }
-                ],
-            ),
+            pod("a", containers=[{"name": "m", "image": "a", "resources": _GUARANTEED}]),
             keep=["status.qosClass", "spec.containers.0.resources"],
         ),
     ),

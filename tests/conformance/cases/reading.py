@@ -1,5 +1,7 @@
 """Reading: get, list, paging, selectors, resourceVersion, Tables, metadata only, and invalid requests."""
 
+from typing import Any
+
 from tests.conformance.steps import (
     CONFIG_MAPS,
     METADATA,
@@ -34,6 +36,23 @@ def _listed(
     if "fieldSelector" not in query and needs_five:
         query |= _OURS
     return Case(id, *(_FIVE if needs_five else ()), get(path, query=query, keep=keep))
+
+
+def _got(id: str, accept: str = "", *, until: Any = None, keep: tuple[str, ...] = (), **query: str) -> Case:
+    """A read of a ConfigMap without data."""
+    read = get(f"{CONFIG_MAPS}/a", accept=accept, query=query, until=until, keep=keep)
+    return Case(id, *prepared(CONFIG_MAPS, config_map("a")), read)
+
+
+def _got_data(id: str, accept: str = "", **more: Any) -> Case:
+    read = get(f"{CONFIG_MAPS}/a", accept=accept, **more)
+    return Case(id, *prepared(CONFIG_MAPS, config_map("a", {"k": "v"})), read)
+
+
+def _pods_at(number: int, match: str = "") -> Call:
+    """A list of Pods at the version that a Pod got when it was created."""
+    query = {"resourceVersion": f"${{{number}.metadata.resourceVersion}}"}
+    return get(PODS, query={**query, "resourceVersionMatch": match} if match else query, keep=_NAMES)
 
 
 def _refused(id: str, path: str = CONFIG_MAPS, method: str = "GET", **query: str) -> Case:
@@ -133,61 +152,21 @@ _NOWHERE = {
 }
 
 CASES = [
-    Case("get", *prepared(CONFIG_MAPS, config_map("a", {"k": "v"})), get(f"{CONFIG_MAPS}/a")),
-    Case(
-        "get-at-zero",
-        *prepared(CONFIG_MAPS, config_map("a")),
-        get(f"{CONFIG_MAPS}/a", query={"resourceVersion": "0"}, until=lambda status, _: status == 200),
-    ),
-    Case("get-table", *prepared(CONFIG_MAPS, config_map("a", {"k": "v"})), get(f"{CONFIG_MAPS}/a", accept=TABLE)),
-    Case("get-metadata", *prepared(CONFIG_MAPS, config_map("a", {"k": "v"})), get(f"{CONFIG_MAPS}/a", accept=METADATA)),
-    Case(
-        "get-metadata-managed",
-        *prepared(CONFIG_MAPS, config_map("a", {"k": "v"})),
-        get(f"{CONFIG_MAPS}/a", accept=METADATA, managed=True),
-    ),
+    _got_data("get"),
+    _got("get-at-zero", until=lambda status, _: status == 200, resourceVersion="0"),
+    _got_data("get-table", TABLE),
+    _got_data("get-metadata", METADATA),
+    _got_data("get-metadata-managed", METADATA, managed=True),
     Case("get-nothing-as-yaml", get(f"{CONFIG_MAPS}/none", accept="application/yaml")),
-    Case("get-unacceptable", *prepared(CONFIG_MAPS, config_map("a")), get(f"{CONFIG_MAPS}/a", accept="image/png")),
-    Case("get-any-type", *prepared(CONFIG_MAPS, config_map("a")), get(f"{CONFIG_MAPS}/a", accept="*/*")),
-    Case(
-        "get-first-acceptable",
-        *prepared(CONFIG_MAPS, config_map("a")),
-        get(f"{CONFIG_MAPS}/a", accept="image/png, application/json"),
-    ),
-    Case(
-        "get-table-or-json",
-        *prepared(CONFIG_MAPS, config_map("a")),
-        get(f"{CONFIG_MAPS}/a", accept=f"{TABLE},application/json", keep=["kind", "rows.*.cells"]),
-    ),
-    Case(
-        "get-table-old",
-        *prepared(CONFIG_MAPS, config_map("a")),
-        get(
-            f"{CONFIG_MAPS}/a",
-            accept="application/json;as=Table;g=meta.k8s.io;v=v1beta1",
-            keep=["kind", "apiVersion", "message"],
-        ),
-    ),
-    Case(
-        "get-unknown-form",
-        *prepared(CONFIG_MAPS, config_map("a")),
-        get(f"{CONFIG_MAPS}/a", accept="application/json;as=Sculpture;g=meta.k8s.io;v=v1"),
-    ),
-    Case(
-        "get-table-object",
-        *prepared(CONFIG_MAPS, config_map("a")),
-        get(f"{CONFIG_MAPS}/a", accept=TABLE, query={"includeObject": "Object"}, keep=["rows"]),
-    ),
-    Case(
-        "get-table-no-object",
-        *prepared(CONFIG_MAPS, config_map("a")),
-        get(f"{CONFIG_MAPS}/a", accept=TABLE, query={"includeObject": "None"}, keep=["rows"]),
-    ),
-    Case(
-        "get-table-odd-object",
-        *prepared(CONFIG_MAPS, config_map("a")),
-        get(f"{CONFIG_MAPS}/a", accept=TABLE, query={"includeObject": "Some"}),
-    ),
+    _got("get-unacceptable", "image/png"),
+    _got("get-any-type", "*/*"),
+    _got("get-first-acceptable", "image/png, application/json"),
+    _got("get-table-or-json", f"{TABLE},application/json", keep=("kind", "rows.*.cells")),
+    _got("get-table-old", TABLE.replace("v=v1", "v=v1beta1"), keep=("kind", "apiVersion", "message")),
+    _got("get-unknown-form", TABLE.replace("Table", "Sculpture")),
+    _got("get-table-object", TABLE, keep=("rows",), includeObject="Object"),
+    _got("get-table-no-object", TABLE, keep=("rows",), includeObject="None"),
+    _got("get-table-odd-object", TABLE, includeObject="Some"),
     Case("list-all", *_FIVE, get(CONFIG_MAPS, query=_OURS)),
     Case("list-nothing", get(PODS)),
     Case("list-table", *_FIVE, get(CONFIG_MAPS, query=_OURS, accept=TABLE)),
@@ -236,27 +215,10 @@ CASES = [
     Case(
         "list-exact-version",
         *prepared(PODS, pod("a"), pod("b")),
-        get(
-            PODS,
-            query={"resourceVersion": "${0.metadata.resourceVersion}", "resourceVersionMatch": "Exact"},
-            keep=_NAMES,
-        ),
-        get(
-            PODS,
-            query={"resourceVersion": "${1.metadata.resourceVersion}", "resourceVersionMatch": "Exact"},
-            keep=_NAMES,
-        ),
+        _pods_at(0, "Exact"),
+        _pods_at(1, "Exact"),
     ),
-    Case(
-        "list-not-older",
-        *prepared(PODS, pod("a"), pod("b")),
-        get(
-            PODS,
-            query={"resourceVersion": "${1.metadata.resourceVersion}", "resourceVersionMatch": "NotOlderThan"},
-            keep=_NAMES,
-        ),
-        get(PODS, query={"resourceVersion": "${1.metadata.resourceVersion}"}, keep=_NAMES),
-    ),
+    Case("list-not-older", *prepared(PODS, pod("a"), pod("b")), _pods_at(1, "NotOlderThan"), _pods_at(1)),
     *(_listed(f"label-{id}", labelSelector=selector) for id, selector in _LABEL_SELECTORS.items()),
     *(_refused(f"bad-label-{id}", labelSelector=selector) for id, selector in _BAD_LABEL_SELECTORS.items()),
     *(_listed(f"field-{id}", fieldSelector=selector) for id, selector in _FIELD_SELECTORS.items()),

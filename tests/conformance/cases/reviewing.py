@@ -5,119 +5,39 @@ from typing import Any
 from tests.conformance.steps import Case, get, post
 
 _AUTHORIZATION = "/apis/authorization.k8s.io/v1"
-
-
-def _review(kind: str, spec: Any, **more: Any) -> dict[str, Any]:
-    return {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec, **more}
-
-
+_SELF, _SUBJECT, _LOCAL = "SelfSubjectAccessReview", "SubjectAccessReview", "LocalSubjectAccessReview"
+_RULES = "SelfSubjectRulesReview"
 _ATTRIBUTES = {"namespace": "{ns}", "verb": "get", "resource": "pods"}
+_POD = {"resourceAttributes": _ATTRIBUTES}
+_MASTER = {"user": "jane", "groups": ["system:masters"], **_POD}
 _STATUS = ("status.allowed", "status.denied", "spec", "kind", "metadata", "message", "code", "details")
 
+
+def _reviewed(id: str, kind: str, spec: Any, *keep: str, **more: Any) -> Case:
+    namespace = "namespaces/{ns}/" if kind == _LOCAL else ""
+    body = {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec, **more}
+    return Case(id, post(f"{_AUTHORIZATION}/{namespace}{kind.lower()}s", body, keep=keep))
+
+
 CASES = [
-    Case(
-        "self",
-        post(
-            f"{_AUTHORIZATION}/selfsubjectaccessreviews",
-            _review("SelfSubjectAccessReview", {"resourceAttributes": _ATTRIBUTES}),
-            keep=_STATUS,
-        ),
-    ),
-    Case(
-        "self-everything",
-        post(
-            f"{_AUTHORIZATION}/selfsubjectaccessreviews",
-            _review("SelfSubjectAccessReview", {"resourceAttributes": {"verb": "*", "resource": "*", "group": "*"}}),
-            keep=_STATUS,
-        ),
-    ),
-    Case(
-        "self-path",
-        post(
-            f"{_AUTHORIZATION}/selfsubjectaccessreviews",
-            _review("SelfSubjectAccessReview", {"nonResourceAttributes": {"path": "/healthz", "verb": "get"}}),
-            keep=_STATUS,
-        ),
-    ),
-    Case("self-nothing", post(f"{_AUTHORIZATION}/selfsubjectaccessreviews", _review("SelfSubjectAccessReview", {}))),
-    Case(
-        "self-both",
-        post(
-            f"{_AUTHORIZATION}/selfsubjectaccessreviews",
-            _review(
-                "SelfSubjectAccessReview",
-                {"resourceAttributes": _ATTRIBUTES, "nonResourceAttributes": {"path": "/", "verb": "get"}},
-            ),
-        ),
-    ),
-    Case(
-        "self-with-metadata",
-        post(
-            f"{_AUTHORIZATION}/selfsubjectaccessreviews",
-            _review("SelfSubjectAccessReview", {"resourceAttributes": _ATTRIBUTES}, metadata={"name": "a"}),
-            keep=("code", "reason", "details.causes.*.field"),
-        ),
-    ),
+    _reviewed("self", _SELF, _POD, *_STATUS),
+    _reviewed("self-everything", _SELF, {"resourceAttributes": {"verb": "*", "resource": "*", "group": "*"}}, *_STATUS),
+    _reviewed("self-path", _SELF, {"nonResourceAttributes": {"path": "/healthz", "verb": "get"}}, *_STATUS),
+    _reviewed("self-nothing", _SELF, {}),
+    _reviewed("self-both", _SELF, {**_POD, "nonResourceAttributes": {"path": "/", "verb": "get"}}),
+    _reviewed("self-with-metadata", _SELF, _POD, "code", "reason", "details.causes.*.field", metadata={"name": "a"}),
     Case("self-read", get(f"{_AUTHORIZATION}/selfsubjectaccessreviews")),
-    Case(
-        "subject-master",
-        post(
-            f"{_AUTHORIZATION}/subjectaccessreviews",
-            _review(
-                "SubjectAccessReview", {"user": "jane", "groups": ["system:masters"], "resourceAttributes": _ATTRIBUTES}
-            ),
-            keep=_STATUS,
-        ),
-    ),
-    Case(
-        "subject-nobody",
-        post(
-            f"{_AUTHORIZATION}/subjectaccessreviews",
-            _review("SubjectAccessReview", {"resourceAttributes": _ATTRIBUTES}),
-        ),
-    ),
-    Case(
-        "subject-nothing",
-        post(f"{_AUTHORIZATION}/subjectaccessreviews", _review("SubjectAccessReview", {"user": "jane"})),
-    ),
-    Case(
-        "local-master",
-        post(
-            f"{_AUTHORIZATION}/namespaces/{{ns}}/localsubjectaccessreviews",
-            _review(
-                "LocalSubjectAccessReview",
-                {"user": "jane", "groups": ["system:masters"], "resourceAttributes": _ATTRIBUTES},
-                metadata={"namespace": "{ns}"},
-            ),
-            keep=_STATUS,
-        ),
-    ),
-    Case(
+    _reviewed("subject-master", _SUBJECT, _MASTER, *_STATUS),
+    _reviewed("subject-nobody", _SUBJECT, _POD),
+    _reviewed("subject-nothing", _SUBJECT, {"user": "jane"}),
+    _reviewed("local-master", _LOCAL, _MASTER, *_STATUS, metadata={"namespace": "{ns}"}),
+    _reviewed(
         "local-other-namespace",
-        post(
-            f"{_AUTHORIZATION}/namespaces/{{ns}}/localsubjectaccessreviews",
-            _review(
-                "LocalSubjectAccessReview",
-                {"user": "jane", "resourceAttributes": {**_ATTRIBUTES, "namespace": "elsewhere"}},
-            ),
-        ),
+        _LOCAL,
+        {"user": "jane", "resourceAttributes": {**_ATTRIBUTES, "namespace": "elsewhere"}},
     ),
-    Case(
-        "rules",
-        post(
-            f"{_AUTHORIZATION}/selfsubjectrulesreviews",
-            _review("SelfSubjectRulesReview", {"namespace": "{ns}"}),
-            keep=["kind", "status.incomplete", "code"],
-        ),
-    ),
-    Case(
-        "rules-without-namespace",
-        post(
-            f"{_AUTHORIZATION}/selfsubjectrulesreviews",
-            _review("SelfSubjectRulesReview", {}),
-            keep=["kind", "status.incomplete", "message", "code"],
-        ),
-    ),
+    _reviewed("rules", _RULES, {"namespace": "{ns}"}, "kind", "status.incomplete", "code"),
+    _reviewed("rules-without-namespace", _RULES, {}, "kind", "status.incomplete", "message", "code"),
     Case(
         "myself",
         post(

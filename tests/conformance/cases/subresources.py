@@ -1,5 +1,6 @@
 """Subresources: status, scale, eviction, binding, ephemeral containers, resize, log, tokens, connecting ones."""
 
+from dataclasses import replace
 from typing import Any
 
 from tests.conformance.steps import (
@@ -10,6 +11,7 @@ from tests.conformance.steps import (
     STRATEGIC_PATCH,
     Call,
     Case,
+    Step,
     deployment,
     get,
     patch,
@@ -24,15 +26,19 @@ _POD = f"{PODS}/a"
 _DEPLOYMENT = f"{DEPLOYMENTS}/a"
 _REPLICAS = ("kind", "apiVersion", "spec", "status", "metadata.name", "code", "message", "details")
 _ERROR = ("code", "reason", "message", "details", "kind", "status")
-_WIDGETS = "/apis/conformance.example.com/v1/namespaces/{ns}/widgets"
+#: Of a change that is refused with a long message.
+_FIELD = ("code", "reason", "details.causes.*.field")
+_GRACE = "metadata.deletionGracePeriodSeconds"
+_CUSTOM = "conformance.example.com/v1"
+_WIDGETS, _GADGETS = (f"/apis/{_CUSTOM}/namespaces/{{ns}}/{plural}" for plural in ("widgets", "gadgets"))
 _WIDGET = {
-    "apiVersion": "conformance.example.com/v1",
+    "apiVersion": _CUSTOM,
     "kind": "Widget",
     "metadata": {"name": "a"},
     "spec": {"size": 1, "replicas": 3},
 }
 _BUDGETS = "/apis/policy/v1/namespaces/{ns}/poddisruptionbudgets"
-_READY = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
+_READY = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
 _RESOURCES = {
     "name": "main",
     "image": "app:1",
@@ -40,22 +46,65 @@ _RESOURCES = {
 }
 
 
-def _eviction(name: str = "a", **more: Any) -> dict[str, Any]:
-    return {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}, **more}
+def _on_pod(id: str, *steps: Step, **spec: Any) -> Case:
+    return Case(id, *prepared(PODS, pod("a", **spec)), *steps)
 
 
-def _binding(**more: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Binding",
-        "metadata": {"name": "a"},
-        "target": {"apiVersion": "v1", "kind": "Node", "name": "n"},
-        **more,
-    }
+def _on_labeled_pod(id: str, *steps: Step) -> Case:
+    return Case(id, *prepared(PODS, pod("a", metadata={"labels": {"app": "a"}}, nodeName="n")), *steps)
 
 
-def _ephemeral(*containers: Any) -> dict[str, Any]:
-    return {"spec": {"ephemeralContainers": list(containers)}}
+def _on_deployment(id: str, *steps: Step) -> Case:
+    return Case(id, *prepared(DEPLOYMENTS, deployment("a")), *steps)
+
+
+def _on_widget(id: str, *steps: Step, spec: Any = None) -> Case:
+    return Case(
+        id, *prepared(_WIDGETS, _WIDGET if spec is None else {**_WIDGET, "spec": spec}), *steps, needs=["widgets"]
+    )
+
+
+def _status(status: Any, *keep: str, of: str = _POD, **more: Any) -> Call:
+    return patch(MERGE_PATCH, f"{of}/status", {**more, "status": status}, keep=keep)
+
+
+def _scale(replicas: Any, *, of: str = _DEPLOYMENT, keep: tuple[str, ...] = _REPLICAS, **more: Any) -> Call:
+    return patch(MERGE_PATCH, f"{of}/scale", {"spec": {"replicas": replicas}}, keep=keep, **more)
+
+
+def _scale_put(of: str = _DEPLOYMENT, **metadata: str) -> Call:
+    metadata = {"name": "a", "namespace": "{ns}", **metadata}
+    body = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": metadata, "spec": {"replicas": 2}}
+    return put(f"{of}/scale", body, keep=_REPLICAS)
+
+
+def _evict(name: str = "a", version: str = "policy/v1", until: Any = None, **options: Any) -> Call:
+    more = {"deleteOptions": options} if options else {}
+    body = {"apiVersion": version, "kind": "Eviction", "metadata": {"name": name}, **more}
+    return post(f"{_POD}/eviction", body, until=until)
+
+
+def _bind(path: str = f"{_POD}/binding", **more: Any) -> Call:
+    head = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "a"}}
+    return post(path, {**head, "target": {"apiVersion": "v1", "kind": "Node", "name": "n"}, **more})
+
+
+def _debug(*keep: str, **container: Any) -> Call:
+    body = {"spec": {"ephemeralContainers": [{"name": "debug", "image": "debug:1", **container}]}}
+    return patch(STRATEGIC_PATCH, f"{_POD}/ephemeralcontainers", body, keep=keep)
+
+
+def _resize(change: Any, *keep: str, path: str = f"{_POD}/resize") -> Call:
+    return patch(STRATEGIC_PATCH, path, {"spec": {"containers": [{"name": "main", **change}]}}, keep=keep)
+
+
+def _cpu(request: str) -> dict[str, Any]:
+    return {"resources": {"requests": {"cpu": request}}}
+
+
+def _token(id: str, account: str, spec: Any, *keep: str) -> Case:
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+    return Case(id, post(f"/api/v1/namespaces/{{ns}}/serviceaccounts/{account}/token", body, keep=keep))
 
 
 def _budget(available: int = 1, **status: Any) -> list[Call]:
@@ -68,94 +117,59 @@ def _budget(available: int = 1, **status: Any) -> list[Call]:
         "disruptionsAllowed": 0,
         **status,
     }
-    return [*prepared(_BUDGETS, budget), quiet(patch(MERGE_PATCH, f"{_BUDGETS}/b/status", {"status": status}))]
+    return [*prepared(_BUDGETS, budget), quiet(_status(status, of=f"{_BUDGETS}/b"))]
 
-
-_LABELED = pod("a", metadata={"labels": {"app": "a"}}, nodeName="n")
-_SCALE = {
-    "apiVersion": "autoscaling/v1",
-    "kind": "Scale",
-    "metadata": {"name": "a", "namespace": "{ns}"},
-    "spec": {"replicas": 2},
-}
-_DEBUG = {"name": "debug", "image": "debug:1"}
 
 CASES = [
     # Status.
-    Case(
+    _on_pod(
         "status-of-a-pod",
-        *prepared(PODS, pod("a")),
         get(f"{_POD}/status", keep=["kind", "status"]),
-        patch(
-            MERGE_PATCH,
-            f"{_POD}/status",
-            {"status": {"phase": "Running", "podIP": "10.1.2.3", "podIPs": [{"ip": "10.1.2.3"}]}},
-            keep=["status"],
-        ),
+        _status({"phase": "Running", "podIP": "10.1.2.3", "podIPs": [{"ip": "10.1.2.3"}]}, "status"),
     ),
-    Case(
+    _on_pod(
         "status-put",
-        *prepared(PODS, pod("a")),
         put(
             f"{_POD}/status",
             {**pod("a"), "status": {"phase": "Failed", "message": "gone", "reason": "Lost"}},
             keep=["status", "metadata.generation"],
         ),
     ),
-    Case(
+    _on_pod(
         "status-leaves-the-spec",
-        *prepared(PODS, pod("a")),
-        patch(
-            MERGE_PATCH,
-            f"{_POD}/status",
-            {"spec": {"nodeName": "n"}, "metadata": {"labels": {"a": "b"}}, "status": {"phase": "Running"}},
-            keep=["spec.nodeName", "metadata.labels", "status.phase"],
+        _status(
+            {"phase": "Running"},
+            *("spec.nodeName", "metadata.labels", "status.phase"),
+            spec={"nodeName": "n"},
+            metadata={"labels": {"a": "b"}},
         ),
     ),
-    Case(
-        "status-odd-phase",
-        *prepared(PODS, pod("a")),
-        patch(MERGE_PATCH, f"{_POD}/status", {"status": {"phase": "Dancing"}}, keep=["status.phase", "message"]),
-    ),
-    Case(
+    _on_pod("status-odd-phase", _status({"phase": "Dancing"}, "status.phase", "message")),
+    _on_pod(
         "status-container-statuses",
-        *prepared(PODS, pod("a")),
-        patch(
-            MERGE_PATCH,
-            f"{_POD}/status",
+        _status(
             {
-                "status": {
-                    "containerStatuses": [
-                        {
-                            "name": "main",
-                            "ready": True,
-                            "restartCount": 1,
-                            "image": "app:1",
-                            "imageID": "sha",
-                            "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}},
-                        }
-                    ]
-                }
+                "containerStatuses": [
+                    {
+                        "name": "main",
+                        "ready": True,
+                        "restartCount": 1,
+                        "image": "app:1",
+                        "imageID": "sha",
+                        "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}},
+                    }
+                ]
             },
-            keep=["status.containerStatuses"],
+            "status.containerStatuses",
         ),
     ),
-    Case(
-        "status-observed-generation",
-        *prepared(DEPLOYMENTS, deployment("a")),
-        patch(MERGE_PATCH, f"{_DEPLOYMENT}/status", {"status": {"replicas": -1}}, keep=_ERROR),
-    ),
+    _on_deployment("status-observed-generation", _status({"replicas": -1}, *_ERROR, of=_DEPLOYMENT)),
     Case("status-of-a-config-map", patch(MERGE_PATCH, "/api/v1/namespaces/{ns}/configmaps/a/status", {})),
-    Case("status-missing", patch(MERGE_PATCH, f"{_POD}/status", {"status": {}}), put(f"{_POD}/status", pod("a"))),
-    Case("status-stale", *prepared(PODS, pod("a")), put(f"{_POD}/status", pod("a", metadata={"resourceVersion": "1"}))),
+    Case("status-missing", _status({}), put(f"{_POD}/status", pod("a"))),
+    _on_pod("status-stale", put(f"{_POD}/status", pod("a", metadata={"resourceVersion": "1"}))),
     Case(
         "status-of-a-namespace",
-        patch(
-            MERGE_PATCH,
-            "/api/v1/namespaces/{ns}/status",
-            {"status": {"phase": "Terminating"}},
-            keep=["status.phase", "message"],
-        ),
+        _status({"phase": "Terminating"}, "status.phase", "message", of="/api/v1/namespaces/{ns}"),
     ),
     Case(
         "status-of-a-node",
@@ -174,21 +188,11 @@ CASES = [
         ),
     ),
     # Scale.
-    Case("scale-read", *prepared(DEPLOYMENTS, deployment("a")), get(f"{_DEPLOYMENT}/scale")),
-    Case(
-        "scale-put",
-        *prepared(DEPLOYMENTS, deployment("a")),
-        put(f"{_DEPLOYMENT}/scale", _SCALE, keep=_REPLICAS),
-        get(_DEPLOYMENT, keep=["spec.replicas", "metadata.generation"]),
-    ),
-    Case(
-        "scale-patch",
-        *prepared(DEPLOYMENTS, deployment("a")),
-        patch(MERGE_PATCH, f"{_DEPLOYMENT}/scale", {"spec": {"replicas": 4}}, keep=_REPLICAS),
-    ),
-    Case(
+    _on_deployment("scale-read", get(f"{_DEPLOYMENT}/scale")),
+    _on_deployment("scale-put", _scale_put(), get(_DEPLOYMENT, keep=["spec.replicas", "metadata.generation"])),
+    _on_deployment("scale-patch", _scale(4)),
+    _on_deployment(
         "scale-json-patch",
-        *prepared(DEPLOYMENTS, deployment("a")),
         patch(
             JSON_PATCH,
             f"{_DEPLOYMENT}/scale",
@@ -196,66 +200,29 @@ CASES = [
             keep=_REPLICAS,
         ),
     ),
-    Case(
-        "scale-negative",
-        *prepared(DEPLOYMENTS, deployment("a")),
-        patch(MERGE_PATCH, f"{_DEPLOYMENT}/scale", {"spec": {"replicas": -1}}, keep=_REPLICAS),
-    ),
-    Case(
-        "scale-text",
-        *prepared(DEPLOYMENTS, deployment("a")),
-        patch(MERGE_PATCH, f"{_DEPLOYMENT}/scale", {"spec": {"replicas": "two"}}, keep=_REPLICAS),
-    ),
-    Case(
-        "scale-stale",
-        *prepared(DEPLOYMENTS, deployment("a")),
-        put(
-            f"{_DEPLOYMENT}/scale",
-            {**_SCALE, "metadata": {"name": "a", "namespace": "{ns}", "resourceVersion": "1"}},
-            keep=_REPLICAS,
-        ),
-    ),
-    Case(
-        "scale-other-name",
-        *prepared(DEPLOYMENTS, deployment("a")),
-        put(f"{_DEPLOYMENT}/scale", {**_SCALE, "metadata": {"name": "b", "namespace": "{ns}"}}, keep=_REPLICAS),
-    ),
-    Case(
-        "scale-missing",
-        get(f"{_DEPLOYMENT}/scale"),
-        patch(MERGE_PATCH, f"{_DEPLOYMENT}/scale", {"spec": {"replicas": 4}}),
-    ),
-    Case(
-        "scale-dry-run",
-        *prepared(DEPLOYMENTS, deployment("a")),
-        patch(MERGE_PATCH, f"{_DEPLOYMENT}/scale", {"spec": {"replicas": 4}}, query={"dryRun": "All"}, keep=_REPLICAS),
-        get(_DEPLOYMENT, keep=["spec.replicas"]),
-    ),
+    _on_deployment("scale-negative", _scale(-1)),
+    _on_deployment("scale-text", _scale("two")),
+    _on_deployment("scale-stale", _scale_put(resourceVersion="1")),
+    _on_deployment("scale-other-name", _scale_put(name="b")),
+    Case("scale-missing", get(f"{_DEPLOYMENT}/scale"), _scale(4, keep=())),
+    _on_deployment("scale-dry-run", _scale(4, query={"dryRun": "All"}), get(_DEPLOYMENT, keep=["spec.replicas"])),
     Case("scale-of-a-pod", get(f"{_POD}/scale")),
-    Case(
+    _on_widget(
         "scale-custom",
-        *prepared(_WIDGETS, _WIDGET),
         get(f"{_WIDGETS}/a/scale"),
-        patch(MERGE_PATCH, f"{_WIDGETS}/a/scale", {"spec": {"replicas": 7}}, keep=_REPLICAS),
+        _scale(7, of=f"{_WIDGETS}/a"),
         get(f"{_WIDGETS}/a", keep=["spec", "metadata.generation"]),
-        patch(MERGE_PATCH, f"{_WIDGETS}/a/status", {"status": {"replicas": 2, "selector": "a=b"}}, keep=["status"]),
+        _status({"replicas": 2, "selector": "a=b"}, "status", of=f"{_WIDGETS}/a"),
         get(f"{_WIDGETS}/a/scale", keep=["status"]),
-        needs=["widgets"],
     ),
-    Case(
+    _on_widget(
         "scale-custom-without-replicas",
-        *prepared(_WIDGETS, {**_WIDGET, "spec": {"size": 1}}),
         get(f"{_WIDGETS}/a/scale"),
-        put(f"{_WIDGETS}/a/scale", _SCALE, keep=_REPLICAS),
+        _scale_put(f"{_WIDGETS}/a"),
         get(f"{_WIDGETS}/a", keep=["spec"]),
-        needs=["widgets"],
+        spec={"size": 1},
     ),
-    Case(
-        "scale-custom-negative",
-        *prepared(_WIDGETS, _WIDGET),
-        patch(MERGE_PATCH, f"{_WIDGETS}/a/scale", {"spec": {"replicas": -7}}, keep=_REPLICAS),
-        needs=["widgets"],
-    ),
+    _on_widget("scale-custom-negative", _scale(-7, of=f"{_WIDGETS}/a")),
     Case(
         "status-custom",
         post(_WIDGETS, {**_WIDGET, "status": {"phase": "Early"}}, keep=["status", "metadata.generation"]),
@@ -267,7 +234,7 @@ CASES = [
             keep=["status", "spec", "metadata.generation", "metadata.labels"],
         ),
         patch(MERGE_PATCH, f"{_WIDGETS}/a", {"spec": {"size": 2}}, keep=["metadata.generation"]),
-        patch(MERGE_PATCH, f"{_WIDGETS}/a/status", {"status": {"phase": 7}}, keep=["message", "reason", "code"]),
+        _status({"phase": 7}, "message", "reason", "code", of=f"{_WIDGETS}/a"),
         patch(
             MERGE_PATCH,
             f"{_WIDGETS}/a/status",
@@ -279,172 +246,86 @@ CASES = [
     Case(
         "status-custom-without-subresource",
         post(
-            "/apis/conformance.example.com/v1/namespaces/{ns}/gadgets",
-            {
-                "apiVersion": "conformance.example.com/v1",
-                "kind": "Gadget",
-                "metadata": {"name": "a"},
-                "status": {"x": 1},
-            },
+            _GADGETS,
+            {"apiVersion": _CUSTOM, "kind": "Gadget", "metadata": {"name": "a"}, "status": {"x": 1}},
             keep=["status"],
         ),
-        patch(MERGE_PATCH, "/apis/conformance.example.com/v1/namespaces/{ns}/gadgets/a/status", {"status": {"x": 2}}),
-        patch(
-            MERGE_PATCH,
-            "/apis/conformance.example.com/v1/namespaces/{ns}/gadgets/a",
-            {"status": {"x": 2}},
-            keep=["status", "metadata.generation"],
-        ),
-        get("/apis/conformance.example.com/v1/namespaces/{ns}/gadgets/a/scale"),
+        _status({"x": 2}, of=f"{_GADGETS}/a"),
+        patch(MERGE_PATCH, f"{_GADGETS}/a", {"status": {"x": 2}}, keep=["status", "metadata.generation"]),
+        get(f"{_GADGETS}/a/scale"),
         needs=["gadgets"],
     ),
     # Eviction.
-    Case(
+    _on_labeled_pod(
         "eviction",
-        *prepared(PODS, _LABELED),
-        post(f"{_POD}/eviction", _eviction()),
-        get(
-            _POD, keep=["metadata.deletionGracePeriodSeconds", "status.conditions.*.type", "status.conditions.*.reason"]
-        ),
+        _evict(),
+        get(_POD, keep=[_GRACE, "status.conditions.*.type", "status.conditions.*.reason"]),
     ),
-    Case(
-        "eviction-pending", *prepared(PODS, pod("a")), post(f"{_POD}/eviction", _eviction()), get(_POD, keep=["code"])
-    ),
-    Case("eviction-missing", post(f"{_POD}/eviction", _eviction())),
-    Case("eviction-other-name", *prepared(PODS, pod("a")), post(f"{_POD}/eviction", _eviction("b"))),
-    Case("eviction-no-body", *prepared(PODS, pod("a")), post(f"{_POD}/eviction", {})),
-    Case(
-        "eviction-old-version",
-        *prepared(PODS, _LABELED),
-        post(f"{_POD}/eviction", {**_eviction(), "apiVersion": "policy/v1beta1"}, keep=_ERROR),
-    ),
-    Case("eviction-wrong-kind", *prepared(PODS, pod("a")), post(f"{_POD}/eviction", pod("a"), keep=_ERROR)),
-    Case(
-        "eviction-grace",
-        *prepared(PODS, _LABELED),
-        post(f"{_POD}/eviction", _eviction(deleteOptions={"gracePeriodSeconds": 3})),
-        get(_POD, keep=["metadata.deletionGracePeriodSeconds"]),
-    ),
-    Case(
-        "eviction-dry-run",
-        *prepared(PODS, _LABELED),
-        post(f"{_POD}/eviction", _eviction(deleteOptions={"dryRun": ["All"]})),
-        get(_POD, keep=["metadata.deletionTimestamp"]),
-    ),
-    Case(
-        "eviction-precondition",
-        *prepared(PODS, _LABELED),
-        post(f"{_POD}/eviction", _eviction(deleteOptions={"preconditions": {"uid": "7"}})),
-    ),
-    Case(
+    _on_pod("eviction-pending", _evict(), get(_POD, keep=["code"])),
+    Case("eviction-missing", _evict()),
+    _on_pod("eviction-other-name", _evict("b")),
+    _on_pod("eviction-no-body", post(f"{_POD}/eviction", {})),
+    _on_labeled_pod("eviction-old-version", replace(_evict(version="policy/v1beta1"), keep=_ERROR)),
+    _on_pod("eviction-wrong-kind", post(f"{_POD}/eviction", pod("a"), keep=_ERROR)),
+    _on_labeled_pod("eviction-grace", _evict(gracePeriodSeconds=3), get(_POD, keep=[_GRACE])),
+    _on_labeled_pod("eviction-dry-run", _evict(dryRun=["All"]), get(_POD, keep=["metadata.deletionTimestamp"])),
+    _on_labeled_pod("eviction-precondition", _evict(preconditions={"uid": "7"})),
+    _on_labeled_pod(
         "eviction-budget-allows",
-        *prepared(PODS, _LABELED),
-        quiet(patch(MERGE_PATCH, f"{_POD}/status", _READY)),
+        quiet(_status(_READY)),
         *_budget(0, disruptionsAllowed=1),
-        post(f"{_POD}/eviction", _eviction(), until=lambda status, _: status != 429),
-        get(_POD, keep=["metadata.deletionGracePeriodSeconds"]),
+        _evict(until=lambda status, _: status != 429),
+        get(_POD, keep=[_GRACE]),
     ),
-    Case(
+    _on_labeled_pod(
         "eviction-budget-forbids",
-        *prepared(PODS, _LABELED),
-        quiet(patch(MERGE_PATCH, f"{_POD}/status", _READY)),
+        quiet(_status(_READY)),
         *_budget(),
         get(
             f"{_BUDGETS}/b",
             until=lambda _, body: body["status"].get("currentHealthy") == 1,
             keep=["status.disruptionsAllowed"],
         ),
-        post(f"{_POD}/eviction", _eviction()),
+        _evict(),
     ),
-    Case(
+    _on_labeled_pod(
         "eviction-two-budgets",
-        *prepared(PODS, _LABELED),
-        quiet(patch(MERGE_PATCH, f"{_POD}/status", _READY)),
+        quiet(_status(_READY)),
         *_budget(),
         *prepared(
             _BUDGETS,
             {"metadata": {"name": "c"}, "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "a"}}}},
         ),
-        post(f"{_POD}/eviction", _eviction()),
+        _evict(),
     ),
-    Case(
-        "eviction-of-an-ended-pod",
-        *prepared(PODS, _LABELED),
-        quiet(patch(MERGE_PATCH, f"{_POD}/status", {"status": {"phase": "Succeeded"}})),
-        *_budget(),
-        post(f"{_POD}/eviction", _eviction()),
-    ),
+    _on_labeled_pod("eviction-of-an-ended-pod", quiet(_status({"phase": "Succeeded"})), *_budget(), _evict()),
     # Binding.
-    Case(
-        "binding",
-        *prepared(PODS, pod("a")),
-        post(f"{_POD}/binding", _binding()),
-        get(_POD, keep=["spec.nodeName", "status.conditions"]),
-    ),
-    Case(
-        "binding-twice",
-        *prepared(PODS, pod("a")),
-        quiet(post(f"{_POD}/binding", _binding())),
-        post(f"{_POD}/binding", _binding()),
-    ),
-    Case(
+    _on_pod("binding", _bind(), get(_POD, keep=["spec.nodeName", "status.conditions"])),
+    _on_pod("binding-twice", quiet(_bind()), _bind()),
+    _on_pod(
         "binding-through-the-collection",
-        *prepared(PODS, pod("a")),
-        post("/api/v1/namespaces/{ns}/bindings", _binding()),
+        _bind("/api/v1/namespaces/{ns}/bindings"),
         get(_POD, keep=["spec.nodeName"]),
     ),
-    Case("binding-missing", post(f"{_POD}/binding", _binding())),
-    Case("binding-other-name", *prepared(PODS, pod("a")), post(f"{_POD}/binding", _binding(metadata={"name": "b"}))),
-    Case("binding-no-target", *prepared(PODS, pod("a")), post(f"{_POD}/binding", _binding(target={}))),
-    Case(
-        "binding-odd-target",
-        *prepared(PODS, pod("a")),
-        post(f"{_POD}/binding", _binding(target={"kind": "Teapot", "name": "n"})),
-    ),
-    Case(
-        "binding-deleted-pod",
-        *prepared(PODS, pod("a", metadata={"finalizers": ["example.com/hold"]})),
-        quiet(Call("DELETE", _POD)),
-        post(f"{_POD}/binding", _binding()),
-    ),
-    Case(
-        "binding-uid", *prepared(PODS, pod("a")), post(f"{_POD}/binding", _binding(metadata={"name": "a", "uid": "7"}))
-    ),
-    Case(
+    Case("binding-missing", _bind()),
+    _on_pod("binding-other-name", _bind(metadata={"name": "b"})),
+    _on_pod("binding-no-target", _bind(target={})),
+    _on_pod("binding-odd-target", _bind(target={"kind": "Teapot", "name": "n"})),
+    _on_pod("binding-deleted-pod", quiet(Call("DELETE", _POD)), _bind(), metadata={"finalizers": ["example.com/hold"]}),
+    _on_pod("binding-uid", _bind(metadata={"name": "a", "uid": "7"})),
+    _on_pod(
         "binding-annotations",
-        *prepared(PODS, pod("a")),
-        quiet(post(f"{_POD}/binding", _binding(metadata={"name": "a", "annotations": {"x": "y"}}))),
+        quiet(_bind(metadata={"name": "a", "annotations": {"x": "y"}})),
         get(_POD, keep=["metadata.annotations"]),
     ),
-    Case(
-        "binding-gated",
-        *prepared(PODS, pod("a", schedulingGates=[{"name": "example.com/wait"}])),
-        post(f"{_POD}/binding", _binding()),
-    ),
+    _on_pod("binding-gated", _bind(), schedulingGates=[{"name": "example.com/wait"}]),
     # Ephemeral containers.
-    Case(
-        "ephemeral-add",
-        *prepared(PODS, pod("a")),
-        patch(
-            STRATEGIC_PATCH,
-            f"{_POD}/ephemeralcontainers",
-            _ephemeral(_DEBUG),
-            keep=["spec.ephemeralContainers", "metadata.generation"],
-        ),
-    ),
-    Case(
-        "ephemeral-read", *prepared(PODS, pod("a")), get(f"{_POD}/ephemeralcontainers", keep=["kind", "metadata.name"])
-    ),
-    Case(
-        "ephemeral-change",
-        *prepared(PODS, pod("a")),
-        quiet(patch(STRATEGIC_PATCH, f"{_POD}/ephemeralcontainers", _ephemeral(_DEBUG))),
-        patch(STRATEGIC_PATCH, f"{_POD}/ephemeralcontainers", _ephemeral({**_DEBUG, "image": "debug:2"}), keep=_ERROR),
-    ),
-    Case(
+    _on_pod("ephemeral-add", _debug("spec.ephemeralContainers", "metadata.generation")),
+    _on_pod("ephemeral-read", get(f"{_POD}/ephemeralcontainers", keep=["kind", "metadata.name"])),
+    _on_pod("ephemeral-change", quiet(_debug()), _debug(*_ERROR, image="debug:2")),
+    _on_pod(
         "ephemeral-remove",
-        *prepared(PODS, pod("a")),
-        quiet(patch(STRATEGIC_PATCH, f"{_POD}/ephemeralcontainers", _ephemeral(_DEBUG))),
+        quiet(_debug()),
         patch(
             JSON_PATCH,
             f"{_POD}/ephemeralcontainers",
@@ -452,45 +333,16 @@ CASES = [
             keep=_ERROR,
         ),
     ),
+    _on_pod("ephemeral-same-name", _debug(*_ERROR, name="main")),
+    _on_pod("ephemeral-ports", _debug(*_ERROR, ports=[{"containerPort": 80}])),
+    _on_pod("ephemeral-target", _debug(*_ERROR, targetContainerName="none")),
+    _on_pod("ephemeral-in-a-patch-of-the-pod", replace(_debug(*_FIELD), path=_POD)),
     Case(
-        "ephemeral-same-name",
-        *prepared(PODS, pod("a")),
-        patch(
-            STRATEGIC_PATCH,
-            f"{_POD}/ephemeralcontainers",
-            _ephemeral({"name": "main", "image": "debug:1"}),
-            keep=_ERROR,
-        ),
+        "ephemeral-at-creation",
+        post(PODS, pod("a", ephemeralContainers=[{"name": "debug", "image": "debug:1"}]), keep=_ERROR),
     ),
-    Case(
-        "ephemeral-ports",
-        *prepared(PODS, pod("a")),
-        patch(
-            STRATEGIC_PATCH,
-            f"{_POD}/ephemeralcontainers",
-            _ephemeral({**_DEBUG, "ports": [{"containerPort": 80}]}),
-            keep=_ERROR,
-        ),
-    ),
-    Case(
-        "ephemeral-target",
-        *prepared(PODS, pod("a")),
-        patch(
-            STRATEGIC_PATCH,
-            f"{_POD}/ephemeralcontainers",
-            _ephemeral({**_DEBUG, "targetContainerName": "none"}),
-            keep=_ERROR,
-        ),
-    ),
-    Case(
-        "ephemeral-in-a-patch-of-the-pod",
-        *prepared(PODS, pod("a")),
-        patch(STRATEGIC_PATCH, _POD, _ephemeral(_DEBUG), keep=("code", "reason", "details.causes.*.field")),
-    ),
-    Case("ephemeral-at-creation", post(PODS, pod("a", ephemeralContainers=[_DEBUG]), keep=_ERROR)),
-    Case(
+    _on_pod(
         "ephemeral-leaves-the-rest",
-        *prepared(PODS, pod("a")),
         patch(
             STRATEGIC_PATCH,
             f"{_POD}/ephemeralcontainers",
@@ -499,106 +351,42 @@ CASES = [
         ),
     ),
     # Resize.
-    Case(
+    _on_pod(
         "resize",
-        *prepared(PODS, pod("a", containers=[_RESOURCES])),
-        patch(
-            STRATEGIC_PATCH,
-            f"{_POD}/resize",
-            {"spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": "200m"}}}]}},
-            keep=["spec.containers.*.resources", "metadata.generation", "message"],
-        ),
+        _resize(_cpu("200m"), "spec.containers.*.resources", "metadata.generation", "message"),
+        containers=[_RESOURCES],
     ),
-    Case(
-        "resize-in-a-patch-of-the-pod",
-        *prepared(PODS, pod("a", containers=[_RESOURCES])),
-        patch(
-            STRATEGIC_PATCH,
-            _POD,
-            {"spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": "200m"}}}]}},
-            keep=("code", "reason", "details.causes.*.field"),
-        ),
-    ),
-    Case(
-        "resize-image",
-        *prepared(PODS, pod("a", containers=[_RESOURCES])),
-        patch(
-            STRATEGIC_PATCH,
-            f"{_POD}/resize",
-            {"spec": {"containers": [{"name": "main", "image": "app:2"}]}},
-            keep=("code", "reason", "details.causes.*.field", "spec.containers.*.image"),
-        ),
-    ),
-    Case(
-        "resize-changes-the-class",
-        *prepared(PODS, pod("a")),
-        patch(
-            STRATEGIC_PATCH,
-            f"{_POD}/resize",
-            {"spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": "200m"}}}]}},
-            keep=("code", "reason", "details.causes.*.field", "details.causes.*.message"),
-        ),
-    ),
-    Case(
-        "resize-policy",
-        *prepared(PODS, pod("a", containers=[_RESOURCES])),
-        get(_POD, keep=["spec.containers.0.resizePolicy"]),
-    ),
-    Case(
+    _on_pod("resize-in-a-patch-of-the-pod", _resize(_cpu("200m"), *_FIELD, path=_POD), containers=[_RESOURCES]),
+    _on_pod("resize-image", _resize({"image": "app:2"}, *_FIELD, "spec.containers.*.image"), containers=[_RESOURCES]),
+    _on_pod("resize-changes-the-class", _resize(_cpu("200m"), *_FIELD, "details.causes.*.message")),
+    _on_pod("resize-policy", get(_POD, keep=["spec.containers.0.resizePolicy"]), containers=[_RESOURCES]),
+    _on_pod(
         "resize-requests-above-limits",
-        *prepared(PODS, pod("a", containers=[_RESOURCES])),
-        patch(
-            STRATEGIC_PATCH,
-            f"{_POD}/resize",
-            {"spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": "2"}}}]}},
-            keep=("code", "reason", "details.causes"),
-        ),
+        _resize(_cpu("2"), "code", "reason", "details.causes"),
+        containers=[_RESOURCES],
     ),
     Case("resize-missing", patch(STRATEGIC_PATCH, f"{_POD}/resize", {})),
     # Subresources that need a node.
-    Case("log-unscheduled", *prepared(PODS, pod("a")), get(f"{_POD}/log")),
-    Case("log-odd-container", *prepared(PODS, pod("a")), get(f"{_POD}/log", query={"container": "other"})),
-    Case(
+    _on_pod("log-unscheduled", get(f"{_POD}/log")),
+    _on_pod("log-odd-container", get(f"{_POD}/log", query={"container": "other"})),
+    _on_pod(
         "log-two-containers",
-        *prepared(PODS, pod("a", containers=[{"name": "one", "image": "a"}, {"name": "two", "image": "b"}])),
         get(f"{_POD}/log"),
+        containers=[{"name": "one", "image": "a"}, {"name": "two", "image": "b"}],
     ),
-    Case("log-odd-option", *prepared(PODS, pod("a")), get(f"{_POD}/log", query={"tailLines": "-3"})),
-    Case("log-odd-number", *prepared(PODS, pod("a")), get(f"{_POD}/log", query={"tailLines": "many"})),
-    Case(
-        "log-since-both",
-        *prepared(PODS, pod("a")),
-        get(f"{_POD}/log", query={"sinceSeconds": "1", "sinceTime": "2026-01-01T00:00:00Z"}),
-    ),
+    _on_pod("log-odd-option", get(f"{_POD}/log", query={"tailLines": "-3"})),
+    _on_pod("log-odd-number", get(f"{_POD}/log", query={"tailLines": "many"})),
+    _on_pod("log-since-both", get(f"{_POD}/log", query={"sinceSeconds": "1", "sinceTime": "2026-01-01T00:00:00Z"})),
     Case("exec-missing", post(f"{_POD}/exec", None, query={"command": "ls"})),
     # Tokens.
-    Case(
+    _token(
         "token",
-        post(
-            "/api/v1/namespaces/{ns}/serviceaccounts/default/token",
-            {
-                "apiVersion": "authentication.k8s.io/v1",
-                "kind": "TokenRequest",
-                "spec": {"audiences": ["me"], "expirationSeconds": 600},
-            },
-            keep=["kind", "apiVersion", "spec.audiences", "spec.expirationSeconds", "metadata.name"],
-        ),
+        "default",
+        {"audiences": ["me"], "expirationSeconds": 600},
+        *("kind", "apiVersion", "spec.audiences", "spec.expirationSeconds", "metadata.name"),
     ),
-    Case(
-        "token-short",
-        post(
-            "/api/v1/namespaces/{ns}/serviceaccounts/default/token",
-            {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 6}},
-            keep=_ERROR,
-        ),
-    ),
-    Case(
-        "token-missing",
-        post(
-            "/api/v1/namespaces/{ns}/serviceaccounts/none/token",
-            {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}},
-        ),
-    ),
+    _token("token-short", "default", {"expirationSeconds": 6}, *_ERROR),
+    _token("token-missing", "none", {}),
     # Finalize.
     Case(
         "finalize",

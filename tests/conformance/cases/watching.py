@@ -35,13 +35,35 @@ def _label(value: str | None) -> Call:
     return patch(MERGE_PATCH, _OBJECT, {"metadata": {"labels": {"x": value}}})
 
 
-def _watched(id: str, *calls: Call, first: Any = None, count: int, before: tuple[Call, ...] = (), **query: str) -> Case:
+def _watched(id: str, *calls: Call, count: int, before: tuple[Call, ...] = (), **query: str) -> Case:
     """A watch from the first object's version, while calls are made."""
-    first = config_map("first") if first is None else first
-    steps = [*prepared(CONFIG_MAPS, first), *before]
+    steps = [*prepared(CONFIG_MAPS, config_map("first")), *before]
     return Case(id, *steps, Watch(CONFIG_MAPS, {**_FROM_FIRST, **query}, calls, count, _KEEP))
 
 
+def _watching(
+    id: str, query: dict[str, str], *calls: Call, count: int, keep: Any = _KEEP, accept: str = "", **first: Any
+) -> Case:
+    """A watch while ConfigMap a exists."""
+    headers = {"Accept": accept} if accept else {}
+    return Case(
+        id, *prepared(CONFIG_MAPS, config_map("a", **first)), Watch(CONFIG_MAPS, query, calls, count, keep, headers)
+    )
+
+
+def _watching_pod(id: str, *calls: Call, count: int, keep: tuple[str, ...], spec: Any = None, **query: str) -> Case:
+    prepares = prepared(PODS, pod("a", **(spec or {})))
+    return Case(id, *prepares, Watch(PODS, {**_FROM_FIRST, **query}, calls, count, keep))
+
+
+def _pod_phase(phase: str) -> Call:
+    return patch(MERGE_PATCH, f"{PODS}/a/status", {"status": {"phase": phase}})
+
+
+_X = {"labels": {"x": "1"}}
+_A_B = (config_map("a", **_X), config_map("b", **_X))
+_POST_B, _POST_C = (post(CONFIG_MAPS, config_map(name, **_X)) for name in "bc")
+_WIDGET = {"apiVersion": "conformance.example.com/v1", "kind": "Widget", "metadata": {"name": "a"}, "spec": {"size": 1}}
 _BAD: dict[str, dict[str, str]] = {
     "version-text": {"resourceVersion": "abc"},
     "version-negative": {"resourceVersion": "-1"},
@@ -59,12 +81,13 @@ _BAD: dict[str, dict[str, str]] = {
 #: Query of a watch that begins with the existing objects.
 _INITIAL_EVENTS = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true"}
 
+_CREATED = post(CONFIG_MAPS, config_map("a", {"k": "v"}))
+_SELECTED = (_CREATED, _label("1"), _data("w"), _label("2"), _data("x"), _label("1"), delete(_OBJECT))
+
 CASES = [
-    _watched(
-        "create-update-delete", post(CONFIG_MAPS, config_map("a", {"k": "v"})), _data("w"), delete(_OBJECT), count=3
-    ),
-    _watched("replay", count=3, before=(post(CONFIG_MAPS, config_map("a", {"k": "v"})), _data("w"), delete(_OBJECT))),
-    _watched("nothing-changed", post(CONFIG_MAPS, config_map("a", {"k": "v"})), _data("v"), _data("w"), count=2),
+    _watched("create-update-delete", _CREATED, _data("w"), delete(_OBJECT), count=3),
+    _watched("replay", count=3, before=(_CREATED, _data("w"), delete(_OBJECT))),
+    _watched("nothing-changed", _CREATED, _data("v"), _data("w"), count=2),
     _watched(
         "finalizers",
         post(CONFIG_MAPS, config_map("a", finalizers=["example.com/hold"])),
@@ -72,32 +95,8 @@ CASES = [
         patch(MERGE_PATCH, _OBJECT, {"metadata": {"finalizers": None}}),
         count=3,
     ),
-    _watched(
-        "selected-comes-and-goes",
-        post(CONFIG_MAPS, config_map("a", {"k": "v"})),
-        _label("1"),
-        _data("w"),
-        _label("2"),
-        _data("x"),
-        _label("1"),
-        delete(_OBJECT),
-        count=5,
-        labelSelector="x=1",
-    ),
-    _watched(
-        "selected-replay",
-        count=5,
-        before=(
-            post(CONFIG_MAPS, config_map("a", {"k": "v"})),
-            _label("1"),
-            _data("w"),
-            _label("2"),
-            _data("x"),
-            _label("1"),
-            delete(_OBJECT),
-        ),
-        labelSelector="x=1",
-    ),
+    _watched("selected-comes-and-goes", *_SELECTED, count=5, labelSelector="x=1"),
+    _watched("selected-replay", count=5, before=_SELECTED, labelSelector="x=1"),
     _watched(
         "selected-by-name",
         post(CONFIG_MAPS, config_map("b")),
@@ -113,7 +112,7 @@ CASES = [
     ),
     _watched(
         "deleted-carries-the-last-state",
-        post(CONFIG_MAPS, config_map("a", {"k": "v"})),
+        _CREATED,
         _data("w"),
         delete(_OBJECT),
         count=3,
@@ -121,25 +120,19 @@ CASES = [
     ),
     Case(
         "without-version",
-        *prepared(CONFIG_MAPS, config_map("a"), config_map("b", labels={"x": "1"})),
-        Watch(CONFIG_MAPS, {"labelSelector": "x"}, [post(CONFIG_MAPS, config_map("c", labels={"x": "1"}))], 2, _KEEP),
+        *prepared(CONFIG_MAPS, config_map("a"), _A_B[1]),
+        Watch(CONFIG_MAPS, {"labelSelector": "x"}, [_POST_C], 2, _KEEP),
     ),
     Case(
         "from-zero",
-        *prepared(CONFIG_MAPS, config_map("b", labels={"x": "1"})),
+        *prepared(CONFIG_MAPS, _A_B[1]),
         get(
             f"{CONFIG_MAPS}/b",
             query={"resourceVersion": "0"},
             until=lambda status, _: status == 200,
             keep=["metadata.name"],
         ),
-        Watch(
-            CONFIG_MAPS,
-            {"labelSelector": "x", "resourceVersion": "0"},
-            [post(CONFIG_MAPS, config_map("c", labels={"x": "1"}))],
-            2,
-            _KEEP,
-        ),
+        Watch(CONFIG_MAPS, {"labelSelector": "x", "resourceVersion": "0"}, [_POST_C], 2, _KEEP),
     ),
     Case(
         "one-object",
@@ -165,147 +158,90 @@ CASES = [
     ),
     Case(
         "initial-events",
-        *prepared(CONFIG_MAPS, config_map("a", labels={"x": "1"}), config_map("b", labels={"x": "1"})),
+        *prepared(CONFIG_MAPS, *_A_B),
         Watch(CONFIG_MAPS, {"labelSelector": "x", **_INITIAL_EVENTS}, [], 3, _KEEP),
     ),
     Case(
         "initial-events-then-more",
-        *prepared(CONFIG_MAPS, config_map("a", labels={"x": "1"})),
-        Watch(CONFIG_MAPS, {"labelSelector": "x", **_INITIAL_EVENTS, "resourceVersion": ""}, [], 2, _KEEP),
-        Watch(CONFIG_MAPS, {"labelSelector": "x", **_INITIAL_EVENTS, "resourceVersion": "0"}, [], 2, _KEEP),
-        Watch(
-            CONFIG_MAPS,
-            {"labelSelector": "x", **_INITIAL_EVENTS, "resourceVersion": "${0.metadata.resourceVersion}"},
-            [],
-            2,
-            _KEEP,
+        *prepared(CONFIG_MAPS, _A_B[0]),
+        *(
+            Watch(CONFIG_MAPS, {"labelSelector": "x", **_INITIAL_EVENTS, "resourceVersion": version}, [], 2, _KEEP)
+            for version in ("", "0", _FROM_FIRST["resourceVersion"])
         ),
     ),
     Case("initial-events-of-nothing", Watch(PODS, _INITIAL_EVENTS, [], 1, _KEEP)),
-    Case(
+    _watching(
         "initial-events-without-bookmarks",
-        *prepared(CONFIG_MAPS, config_map("a", labels={"x": "1"})),
-        Watch(
-            CONFIG_MAPS,
-            {"labelSelector": "x", "sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"},
-            [post(CONFIG_MAPS, config_map("b", labels={"x": "1"}))],
-            2,
-            _KEEP,
-        ),
+        {"labelSelector": "x", "sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"},
+        _POST_B,
+        count=2,
+        **_X,
     ),
-    Case(
+    _watching(
         "no-initial-events",
-        *prepared(CONFIG_MAPS, config_map("a", labels={"x": "1"})),
-        Watch(
-            CONFIG_MAPS,
-            {
-                "labelSelector": "x",
-                "sendInitialEvents": "false",
-                "resourceVersionMatch": "NotOlderThan",
-                "allowWatchBookmarks": "true",
-                **_FROM_FIRST,
-            },
-            [post(CONFIG_MAPS, config_map("b", labels={"x": "1"}))],
-            1,
-            _KEEP,
-        ),
+        {"labelSelector": "x", **_INITIAL_EVENTS, "sendInitialEvents": "false", **_FROM_FIRST},
+        _POST_B,
+        count=1,
+        **_X,
     ),
     Case("ends-after-its-time", Watch(PODS, {"timeoutSeconds": "1"}, [], 1, _KEEP)),
     # The state of a custom resource before its definition is unknown.
     Case("too-old", Watch(_WIDGETS, {"resourceVersion": "1", "timeoutSeconds": "3"}, [], 1), needs=["widgets"]),
     Case("far-ahead", Watch(CONFIG_MAPS, {"resourceVersion": "999999999", "timeoutSeconds": "1"}, [], 1)),
     *(Case(f"bad-{id}", Watch(CONFIG_MAPS, query)) for id, query in _BAD.items()),
-    Case(
+    _watching(
         "table",
-        *prepared(CONFIG_MAPS, config_map("a", {"k": "v"})),
-        Watch(
-            CONFIG_MAPS,
-            {"fieldSelector": "metadata.name=a"},
-            [_data("w")],
-            2,
-            ("kind", "rows.*.cells", "columnDefinitions.*.name", "rows.*.object.kind"),
-            headers={"Accept": TABLE},
-        ),
+        {"fieldSelector": "metadata.name=a"},
+        _data("w"),
+        count=2,
+        keep=("kind", "rows.*.cells", "columnDefinitions.*.name", "rows.*.object.kind"),
+        accept=TABLE,
+        data={"k": "v"},
     ),
-    Case(
+    _watching(
         "table-with-objects",
-        *prepared(CONFIG_MAPS, config_map("a", {"k": "v"})),
-        Watch(
-            CONFIG_MAPS,
-            {"fieldSelector": "metadata.name=a", "includeObject": "Object"},
-            [],
-            1,
-            ("kind", "rows.*.cells", "rows.*.object.kind", "rows.*.object.data"),
-            headers={"Accept": TABLE},
-        ),
+        {"fieldSelector": "metadata.name=a", "includeObject": "Object"},
+        count=1,
+        keep=("kind", "rows.*.cells", "rows.*.object.kind", "rows.*.object.data"),
+        accept=TABLE,
+        data={"k": "v"},
     ),
-    Case(
+    _watching(
         "metadata",
-        *prepared(CONFIG_MAPS, config_map("a", {"k": "v"})),
-        Watch(
-            CONFIG_MAPS,
-            {"fieldSelector": "metadata.name=a"},
-            [_data("w")],
-            2,
-            ("kind", "apiVersion", "metadata.name", "data"),
-            headers={"Accept": METADATA},
-        ),
+        {"fieldSelector": "metadata.name=a"},
+        _data("w"),
+        count=2,
+        keep=("kind", "apiVersion", "metadata.name", "data"),
+        accept=METADATA,
+        data={"k": "v"},
     ),
-    Case(
-        "metadata-initial-events",
-        *prepared(CONFIG_MAPS, config_map("a", labels={"x": "1"})),
-        Watch(CONFIG_MAPS, {"labelSelector": "x", **_INITIAL_EVENTS}, [], 2, _KEEP, headers={"Accept": METADATA}),
-    ),
-    Case(
+    _watching("metadata-initial-events", {"labelSelector": "x", **_INITIAL_EVENTS}, count=2, accept=METADATA, **_X),
+    _watching_pod(
         "status-changes",
-        *prepared(PODS, pod("a")),
-        Watch(
-            PODS,
-            _FROM_FIRST,
-            [
-                patch(MERGE_PATCH, f"{PODS}/a/status", {"status": {"phase": "Running"}}),
-                patch(MERGE_PATCH, f"{PODS}/a", {"metadata": {"labels": {"b": "c"}}}),
-            ],
-            2,
-            ("metadata.name", "status.phase", "metadata.labels"),
-        ),
+        _pod_phase("Running"),
+        patch(MERGE_PATCH, f"{PODS}/a", {"metadata": {"labels": {"b": "c"}}}),
+        count=2,
+        keep=("metadata.name", "status.phase", "metadata.labels"),
     ),
-    Case(
+    _watching_pod(
         "pod-grace",
-        *prepared(PODS, pod("a", nodeName="n")),
-        Watch(
-            PODS,
-            _FROM_FIRST,
-            [delete(f"{PODS}/a"), delete(f"{PODS}/a", {"gracePeriodSeconds": 0})],
-            3,
-            ("metadata.name", "metadata.deletionGracePeriodSeconds"),
-        ),
+        delete(f"{PODS}/a"),
+        delete(f"{PODS}/a", {"gracePeriodSeconds": 0}),
+        count=3,
+        keep=("metadata.name", "metadata.deletionGracePeriodSeconds"),
+        spec={"nodeName": "n"},
     ),
-    Case(
+    _watching_pod(
         "pod-fields",
-        *prepared(PODS, pod("a")),
-        Watch(
-            PODS,
-            {**_FROM_FIRST, "fieldSelector": "status.phase=Running"},
-            [
-                patch(MERGE_PATCH, f"{PODS}/a/status", {"status": {"phase": "Running"}}),
-                patch(MERGE_PATCH, f"{PODS}/a/status", {"status": {"phase": "Failed"}}),
-            ],
-            2,
-            ("metadata.name", "status.phase"),
-        ),
+        _pod_phase("Running"),
+        _pod_phase("Failed"),
+        count=2,
+        keep=("metadata.name", "status.phase"),
+        fieldSelector="status.phase=Running",
     ),
     Case(
         "custom",
-        *prepared(
-            _WIDGETS,
-            {
-                "apiVersion": "conformance.example.com/v1",
-                "kind": "Widget",
-                "metadata": {"name": "a"},
-                "spec": {"size": 1},
-            },
-        ),
+        *prepared(_WIDGETS, _WIDGET),
         Watch(
             _WIDGETS,
             _FROM_FIRST,
@@ -321,15 +257,7 @@ CASES = [
     ),
     Case(
         "custom-initial-events",
-        *prepared(
-            _WIDGETS,
-            {
-                "apiVersion": "conformance.example.com/v1",
-                "kind": "Widget",
-                "metadata": {"name": "a"},
-                "spec": {"size": 1},
-            },
-        ),
+        *prepared(_WIDGETS, _WIDGET),
         Watch(_WIDGETS, _INITIAL_EVENTS, [], 2, ("kind", "apiVersion", "spec")),
         needs=["widgets"],
     ),
@@ -344,9 +272,5 @@ CASES = [
         *prepared(CONFIG_MAPS, config_map("a")),
         Watch("/api/v1/watch/namespaces/{ns}/configmaps/a", {}, [], 1, _KEEP),
     ),
-    Case(
-        "replaced",
-        *prepared(CONFIG_MAPS, config_map("a", {"k": "v"})),
-        Watch(CONFIG_MAPS, _FROM_FIRST, [put(_OBJECT, config_map("a", {"k": "w"}))], 1, _KEEP),
-    ),
+    _watching("replaced", _FROM_FIRST, put(_OBJECT, config_map("a", {"k": "w"})), count=1, data={"k": "v"}),
 ]

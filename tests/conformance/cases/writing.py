@@ -1,5 +1,6 @@
 """Writing: create, update, preconditions and rejections, generated names, dry run, field validation."""
 
+from dataclasses import replace
 from typing import Any
 
 from tests.conformance.steps import (
@@ -12,6 +13,7 @@ from tests.conformance.steps import (
     STRATEGIC_PATCH,
     Call,
     Case,
+    Step,
     config_map,
     delete,
     deployment,
@@ -24,18 +26,27 @@ from tests.conformance.steps import (
     quiet,
 )
 
-_JSON = {"Content-Type": "application/json"}
-
 
 def _body(id: str, body: Any, *, path: str = CONFIG_MAPS, **query: str) -> Case:
     return Case(f"create-{id}", post(path, body, query=query))
 
 
 def _raw(id: str, body: str, content_type: str = "application/json", **query: str) -> Case:
-    return Case(f"body-{id}", Call("POST", CONFIG_MAPS, body, query=query, headers={"Content-Type": content_type}))
+    return Case(id, Call("POST", CONFIG_MAPS, body, query=query, headers={"Content-Type": content_type}))
+
+
+def _existing(id: str, *steps: Step) -> Case:
+    return Case(id, *prepared(CONFIG_MAPS, _A), *steps)
+
+
+def _patched_pod(id: str, body: Any, *keep: str) -> Case:
+    return Case(f"pod-{id}", *prepared(PODS, pod("a")), patch(MERGE_PATCH, f"{PODS}/a", body, keep=keep))
 
 
 _A = config_map("a", {"k": "v"})
+_W = put(f"{CONFIG_MAPS}/a", config_map("a", {"k": "w"}))
+_READ = get(f"{CONFIG_MAPS}/a", keep=["data"])
+_DRY = {"dryRun": "All"}
 _NAMES = {
     "upper-case": "Upper",
     "underscore": "under_score",
@@ -171,15 +182,13 @@ _TEMPLATES: dict[str, dict[str, Any]] = {
 CASES = [
     Case("create-config-map", post(CONFIG_MAPS, _A, managed=True), get(f"{CONFIG_MAPS}/a")),
     Case("create-asking-for-metadata", post(CONFIG_MAPS, _A, accept=METADATA)),
-    Case(
+    _existing(
         "refused-asking-for-metadata",
-        *prepared(CONFIG_MAPS, _A),
         post(CONFIG_MAPS, _A, accept=METADATA),
         patch(MERGE_PATCH, f"{CONFIG_MAPS}/no", {"data": {}}, accept=METADATA),
     ),
-    Case(
+    _existing(
         "update-asking-for-metadata",
-        *prepared(CONFIG_MAPS, _A),
         put(f"{CONFIG_MAPS}/a", config_map("a", {"k": "w"}), accept=METADATA),
         patch(MERGE_PATCH, f"{CONFIG_MAPS}/a", {"metadata": {"labels": {"x": "1"}}}, accept=METADATA),
     ),
@@ -193,7 +202,7 @@ CASES = [
             accept=METADATA,
         ),
     ),
-    Case("create-twice", *prepared(CONFIG_MAPS, _A), post(CONFIG_MAPS, _A)),
+    _existing("create-twice", post(CONFIG_MAPS, _A)),
     Case("create-in-no-namespace", post("/api/v1/namespaces/no-such/configmaps", _A)),
     Case("create-generated", post(CONFIG_MAPS, {"metadata": {"generateName": "gen-"}})),
     Case(
@@ -220,34 +229,16 @@ CASES = [
     ),
     Case("create-manager-long", post(CONFIG_MAPS, _A, query={"fieldManager": "m" * 129})),
     Case("create-manager-unprintable", post(CONFIG_MAPS, _A, query={"fieldManager": "a\tb"})),
-    Case(
-        "create-yaml",
-        Call(
-            "POST", CONFIG_MAPS, "metadata:\n  name: a\ndata:\n  k: 'v'\n", headers={"Content-Type": "application/yaml"}
-        ),
-    ),
-    Case(
-        "create-yaml-number",
-        Call(
-            "POST", CONFIG_MAPS, "metadata:\n  name: a\ndata:\n  k: 1\n", headers={"Content-Type": "application/yaml"}
-        ),
-    ),
-    Case("create-yaml-nonsense", Call("POST", CONFIG_MAPS, "a: b: c", headers={"Content-Type": "application/yaml"})),
-    Case("create-other-type", Call("POST", CONFIG_MAPS, "x", headers={"Content-Type": "text/plain"})),
+    _raw("create-yaml", "metadata:\n  name: a\ndata:\n  k: 'v'\n", "application/yaml"),
+    _raw("create-yaml-number", "metadata:\n  name: a\ndata:\n  k: 1\n", "application/yaml"),
+    _raw("create-yaml-nonsense", "a: b: c", "application/yaml"),
+    _raw("create-other-type", "x", "text/plain"),
     Case("create-no-type", Call("POST", CONFIG_MAPS, '{"metadata":{"name":"a"}}')),
-    Case(
-        "create-charset",
-        Call(
-            "POST",
-            CONFIG_MAPS,
-            '{"metadata":{"name":"a"}}',
-            headers={"Content-Type": "application/json; charset=utf-8"},
-        ),
-    ),
+    _raw("create-charset", '{"metadata":{"name":"a"}}', "application/json; charset=utf-8"),
     *(_body(f"name-{id}", config_map(name)) for id, name in _NAMES.items()),
     *(_body(f"metadata-{id}", config_map("a", None, **metadata)) for id, metadata in _METADATA.items()),
     *(_body(id, body) for id, body in _BODIES.items()),
-    *(_raw(id, body) for id, body in _RAW.items()),
+    *(_raw(f"body-{id}", body) for id, body in _RAW.items()),
     *(
         _body(f"pod-template-{id}", {"metadata": {"name": "a"}, "template": template}, path=_POD_TEMPLATES)
         for id, template in _TEMPLATES.items()
@@ -266,57 +257,26 @@ CASES = [
         )
         for value in ("Warn", "Strict")
     ),
-    Case(
-        "validation-strict-duplicate",
-        Call("POST", CONFIG_MAPS, _RAW["duplicate"], query={"fieldValidation": "Strict"}, headers=_JSON),
+    _raw("validation-strict-duplicate", _RAW["duplicate"], fieldValidation="Strict"),
+    _raw("validation-warn-duplicate", _RAW["duplicate-key"], fieldValidation="Warn"),
+    _raw("validation-strict-case", _RAW["case"], fieldValidation="Strict"),
+    _existing("validation-strict-update", put(f"{CONFIG_MAPS}/a", _UNKNOWN, query={"fieldValidation": "Strict"})),
+    *(
+        _existing(
+            f"validation-{how.lower()}-patch",
+            patch(MERGE_PATCH, f"{CONFIG_MAPS}/a", {"colour": "blue"}, query={"fieldValidation": how}),
+        )
+        for how in ("Strict", "Warn")
     ),
-    Case(
-        "validation-warn-duplicate",
-        Call("POST", CONFIG_MAPS, _RAW["duplicate-key"], query={"fieldValidation": "Warn"}, headers=_JSON),
-    ),
-    Case(
-        "validation-strict-case",
-        Call("POST", CONFIG_MAPS, _RAW["case"], query={"fieldValidation": "Strict"}, headers=_JSON),
-    ),
-    Case(
-        "validation-strict-update",
-        *prepared(CONFIG_MAPS, _A),
-        put(f"{CONFIG_MAPS}/a", _UNKNOWN, query={"fieldValidation": "Strict"}),
-    ),
-    Case(
-        "validation-strict-patch",
-        *prepared(CONFIG_MAPS, _A),
-        patch(MERGE_PATCH, f"{CONFIG_MAPS}/a", {"colour": "blue"}, query={"fieldValidation": "Strict"}),
-    ),
-    Case(
-        "validation-warn-patch",
-        *prepared(CONFIG_MAPS, _A),
-        patch(MERGE_PATCH, f"{CONFIG_MAPS}/a", {"colour": "blue"}, query={"fieldValidation": "Warn"}),
-    ),
-    Case("dry-run-create", post(CONFIG_MAPS, _A, query={"dryRun": "All"}), get(f"{CONFIG_MAPS}/a")),
-    Case("dry-run-create-twice", *prepared(CONFIG_MAPS, _A), post(CONFIG_MAPS, _A, query={"dryRun": "All"})),
-    Case("dry-run-generated", post(CONFIG_MAPS, {"metadata": {"generateName": "gen-"}}, query={"dryRun": "All"})),
-    Case(
-        "dry-run-update",
-        *prepared(CONFIG_MAPS, _A),
-        put(f"{CONFIG_MAPS}/a", config_map("a", {"k": "w"}), query={"dryRun": "All"}),
-        get(f"{CONFIG_MAPS}/a", keep=["data"]),
-    ),
-    Case(
-        "dry-run-delete",
-        *prepared(CONFIG_MAPS, _A),
-        delete(f"{CONFIG_MAPS}/a", query={"dryRun": "All"}),
-        get(f"{CONFIG_MAPS}/a", keep=["data"]),
-    ),
-    Case(
-        "dry-run-patch",
-        *prepared(CONFIG_MAPS, _A),
-        patch(MERGE_PATCH, f"{CONFIG_MAPS}/a", {"data": {"k": "w"}}, query={"dryRun": "All"}),
-        get(f"{CONFIG_MAPS}/a", keep=["data"]),
-    ),
+    Case("dry-run-create", post(CONFIG_MAPS, _A, query=_DRY), get(f"{CONFIG_MAPS}/a")),
+    _existing("dry-run-create-twice", post(CONFIG_MAPS, _A, query=_DRY)),
+    Case("dry-run-generated", post(CONFIG_MAPS, {"metadata": {"generateName": "gen-"}}, query=_DRY)),
+    _existing("dry-run-update", replace(_W, query=_DRY), _READ),
+    _existing("dry-run-delete", delete(f"{CONFIG_MAPS}/a", query=_DRY), _READ),
+    _existing("dry-run-patch", patch(MERGE_PATCH, f"{CONFIG_MAPS}/a", {"data": {"k": "w"}}, query=_DRY), _READ),
     Case("dry-run-odd", post(CONFIG_MAPS, _A, query={"dryRun": "Some"})),
-    Case("dry-run-update-odd", *prepared(CONFIG_MAPS, _A), put(f"{CONFIG_MAPS}/a", _A, query={"dryRun": "Some"})),
-    Case("dry-run-delete-odd", *prepared(CONFIG_MAPS, _A), delete(f"{CONFIG_MAPS}/a", query={"dryRun": "Some"})),
+    _existing("dry-run-update-odd", put(f"{CONFIG_MAPS}/a", _A, query={"dryRun": "Some"})),
+    _existing("dry-run-delete-odd", delete(f"{CONFIG_MAPS}/a", query={"dryRun": "Some"})),
     _updated("plain", {"data": {"k": "w"}}),
     _updated("same", {}),
     _updated("drops-what-is-left-out", {"data": {}}),
@@ -343,10 +303,9 @@ CASES = [
         put(f"{CONFIG_MAPS}/a", {**_A, "immutable": True, "data": {}}),
         put(f"{CONFIG_MAPS}/a", {**_A, "immutable": False}),
     ),
-    Case(
+    _existing(
         "update-race",
-        *prepared(CONFIG_MAPS, _A),
-        quiet(put(f"{CONFIG_MAPS}/a", config_map("a", {"k": "w"}))),
+        quiet(_W),
         put(f"{CONFIG_MAPS}/a", config_map("a", {"k": "x"}, resourceVersion="${0.metadata.resourceVersion}")),
     ),
     Case(
@@ -364,9 +323,8 @@ CASES = [
         ),
         needs=["gadgets"],
     ),
-    Case(
+    _existing(
         "update-same-keeps-the-version",
-        *prepared(CONFIG_MAPS, _A),
         put(f"{CONFIG_MAPS}/a", _A),
         get(CONFIG_MAPS, query={"fieldSelector": "metadata.name=a,metadata.name!=b"}, keep=["items.*.metadata.name"]),
     ),
@@ -398,31 +356,17 @@ CASES = [
             {"spec": {"selector": {"matchLabels": {"app": "b"}}, "template": {"metadata": {"labels": {"app": "b"}}}}},
         ),
     ),
-    Case(
-        "pod-image-may-change",
-        *prepared(PODS, pod("a")),
-        patch(
-            MERGE_PATCH,
-            f"{PODS}/a",
-            {"spec": {"containers": [{"name": "main", "image": "app:2"}]}},
-            keep=["message", "spec.containers.0.image", "metadata.generation"],
-        ),
+    _patched_pod(
+        "image-may-change",
+        {"spec": {"containers": [{"name": "main", "image": "app:2"}]}},
+        *("message", "spec.containers.0.image", "metadata.generation"),
     ),
-    Case(
-        "pod-spec-is-immutable",
-        *prepared(PODS, pod("a")),
-        patch(
-            MERGE_PATCH,
-            f"{PODS}/a",
-            {"spec": {"hostname": "b"}},
-            keep=["code", "reason", "details.causes.0.field", "details.causes.0.reason"],
-        ),
+    _patched_pod(
+        "spec-is-immutable",
+        {"spec": {"hostname": "b"}},
+        *("code", "reason", "details.causes.0.field", "details.causes.0.reason"),
     ),
-    Case(
-        "pod-status-is-ignored",
-        *prepared(PODS, pod("a")),
-        patch(MERGE_PATCH, f"{PODS}/a", {"status": {"phase": "Running"}}, keep=["status.phase"]),
-    ),
+    _patched_pod("status-is-ignored", {"status": {"phase": "Running"}}, "status.phase"),
     Case(
         "service-address-is-immutable",
         *prepared(SERVICES, {"metadata": {"name": "a"}, "spec": {"ports": [{"port": 80}]}}),
