@@ -44,18 +44,18 @@ CORE: Final = frozenset(
         "test_an_eviction_over_the_budget_is_told_to_retry",
         "test_an_image_is_pulled_on_the_named_nodes",
         "test_an_injected_sidecar_ends_with_its_job",
-        "test_both_versions_convert",
+        "test_a_set_written_in_one_version_can_be_read_in_the_other",
         "test_cascading_protects_a_workload_until_it_has_no_replicas",
-        "test_changes_the_image_in_place",
+        "test_the_image_of_all_pods_changes_in_place",
         "test_every_object_is_accepted_and_stored",
         "test_containers_start_after_those_of_higher_priority_are_ready",
         "test_pod_labels_and_condition_follow_a_probe",
         "test_one_container_restarts_and_the_other_does_not",
-        "test_one_pod_on_every_node",
+        "test_a_broadcast_job_runs_one_pod_on_every_node",
         "test_one_workload_per_subset_follows_replicas_and_template",
         "test_a_cloneset_fills_subsets_in_order_and_scales_in_from_the_last",
         "test_the_sidecar_restarts_in_place_and_the_app_container_does_not",
-        "test_updates_in_place",
+        "test_statefulset_pods_are_updated_in_place",
     )
 )
 #: Areas without tests on a real cluster → why.

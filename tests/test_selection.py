@@ -37,7 +37,7 @@ def test_core_and_nightly_name_existing_tests() -> None:
     ("nodeid", "expected"),
     [
         ("tests/manager/test_manager_controlplane.py::test_any", True),
-        ("tests/scenarios/test_cloneset.py::test_changes_the_image_in_place[simulated-nodes]", True),
+        ("tests/scenarios/test_cloneset.py::test_the_image_of_all_pods_changes_in_place[simulated-nodes]", True),
         ("tests/scenarios/test_cloneset.py::test_changes_the_image_in_place_too[simulated-nodes]", False),
     ],
 )

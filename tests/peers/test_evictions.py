@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from typing import Any
 
 import pytest
 
 from tests.peers.test_argocd import GATE, let_pods_be_ready
 from tests.peers.test_autoscaling import workload
-from tests.scenarios.world import World, eventually
+from tests.scenarios.world import World, eventually, is_ready
 
 pytestmark = pytest.mark.peers
 
@@ -31,19 +30,7 @@ def created(world: World, *kinds: str, **changes: Any) -> None:
 def pods(world: World, *kinds: str) -> list[dict[str, Any]]:
     """Return the ready Pods of workloads of these kinds."""
     wanted = ",".join(kind.lower() for kind in kinds)
-    found = world.list("pods", "-l", f"app in ({wanted})")
-    return [pod for pod in found if "deletionTimestamp" not in pod["metadata"] and is_ready(pod)]
-
-
-def is_ready(pod: dict[str, Any]) -> bool:
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in pod["status"].get("conditions", []))
-
-
-def evict(world: World, pod: dict[str, Any]) -> subprocess.CompletedProcess[str]:
-    name = pod["metadata"]["name"]
-    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
-    path = f"/api/v1/namespaces/{world.namespace}/pods/{name}/eviction"
-    return world.kubectl("create", f"--raw={path}", "-f", "-", stdin=json.dumps(eviction), check=False)
+    return [pod for pod in world.pods("-l", f"app in ({wanted})") if is_ready(pod)]
 
 
 def test_drain_moves_all_pods_except_those_of_a_daemon_set(world: World) -> None:
@@ -106,16 +93,16 @@ def test_both_budgets_hold_over_the_same_pods(world: World) -> None:
 
     eventually(lambda: native(1) and ours(2), "both budgets count four Pods", 40)
     first, second, third, _ = pods(world, "CloneSet")
-    assert evict(world, first).returncode == 0
-    refused = evict(world, second)
+    assert world.evict(first["metadata"]["name"]).returncode == 0
+    refused = world.evict(second["metadata"]["name"])
     assert "Cannot evict pod as it would violate the pod's disruption budget." in refused.stderr
     world.kubectl("patch", "pdb", "native", "-n", world.namespace, "-p", '{"spec": {"maxUnavailable": 3}}')
     eventually(lambda: native(2), "the native budget is larger", 40)
     # Our budget's grant for the refused eviction is still valid, so the same Pod may be evicted.
-    assert evict(world, second).returncode == 0
-    refused = evict(world, third)
+    assert world.evict(second["metadata"]["name"]).returncode == 0
+    refused = world.evict(third["metadata"]["name"])
     assert "pub unavailable allowed is negative" in refused.stderr
     assert "TooManyRequests" in refused.stderr
     eventually(ready, "four Pods are ready again", 40)
     eventually(lambda: ours(2), "the budget recovers", 40)
-    assert evict(world, third).returncode == 0
+    assert world.evict(third["metadata"]["name"]).returncode == 0

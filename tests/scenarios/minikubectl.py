@@ -70,12 +70,11 @@ class MiniKubectl:
             "--wait",
             "--pod-selector",
             "--subresource",
+            "--timeout",
         ):
             parser.add_argument(flag, default="")
         parser.add_argument("-p", dest="patch", default="{}")
         parser.add_argument("--type", default="strategic")
-        for flag in ("--for", "--timeout"):
-            parser.add_argument(flag, dest=f"{flag[2:]}_", default="")
         for flag in ("--force", "--ignore-not-found", "--no-headers", "--overwrite", "--server-side"):
             parser.add_argument(flag, action="store_true")
         options = parser.parse_intermixed_args(rest)
@@ -95,10 +94,6 @@ class MiniKubectl:
     def _create(self, options: Any, stdin: str) -> str:
         if options.raw:
             return self._send("POST", options.raw, json.loads(stdin)).text
-        if options.file:
-            for manifest in self._manifests(options, stdin):
-                self._send("POST", self._path_of(manifest, options.namespace), manifest, {"fieldValidation": "Strict"})
-            return ""
         kind, *names = options.words
         manifest = {"metadata": {"name": names[-1]}}
         self._send("POST", self._collection(self._find(kind), options.namespace), manifest)
@@ -145,7 +140,7 @@ class MiniKubectl:
                 continue
             if options.wait != "false" and not options.dry_run:
                 uid = answer["details"]["uid"] if answer["kind"] == "Status" else answer["metadata"]["uid"]
-                self._until_gone(f"{collection}/{name}", 60, uid)
+                self._until_gone(f"{collection}/{name}", uid)
         if failed:
             raise Refused("\n".join(failed))
         return ""
@@ -203,15 +198,8 @@ class MiniKubectl:
                         raise
                     self._warnings.append(f"{refused}\n")
                     time.sleep(0.5)
-            self._until_gone(path, 60, metadata["uid"])
+            self._until_gone(path, metadata["uid"])
         return f"node/{options.words[0]} drained\n"
-
-    def _wait(self, options: Any, _stdin: str) -> str:
-        kind, _, name = options.words[0].partition("/")
-        assert options.for_ == "delete", options.for_
-        path = f"{self._collection(self._find(kind), options.namespace)}/{name}"
-        self._until_gone(path, float(options.timeout_.rstrip("s") or 60))
-        return ""
 
     # ---- how
 
@@ -267,14 +255,12 @@ class MiniKubectl:
         headers = {"Content-Type": "application/merge-patch+json"}
         self._send("PATCH", f"{self._collection(resource, namespace)}/{name}", body, headers=headers)
 
-    def _until_gone(self, path: str, seconds: float, uid: str = "") -> None:
+    def _until_gone(self, path: str, uid: str) -> None:
         """Wait until the object is deleted or replaced by another of the same name."""
-        deadline = Deadline(seconds)
+        deadline = Deadline(60)
         while not deadline.passed():
             try:
-                found = self._send("GET", path).json()["metadata"]["uid"]
-                uid = uid or found
-                if found != uid:
+                if self._send("GET", path).json()["metadata"]["uid"] != uid:
                     return
             except Refused as refused:
                 if "(NotFound)" in str(refused):

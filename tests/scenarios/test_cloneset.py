@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tests.scenarios.test_launch_order import BECOMES_READY_AFTER, container
-from tests.scenarios.world import World, eventually
+from tests.scenarios.world import World, eventually, restarts
 
 CLONE_SET = """
 apiVersion: apps.kruise.io/v1beta1
@@ -34,22 +34,20 @@ def status_is(world: World, **wanted: int) -> dict[str, Any] | None:
     return world.observed("cloneset", "web", **wanted)
 
 
-def patch(world: World, operations: str) -> None:
-    world.kubectl("patch", "cloneset", "web", "-n", world.namespace, "--type=json", "-p", operations)
-
-
-def pods(world: World) -> list[dict[str, Any]]:
-    return [pod for pod in world.list("pods") if "deletionTimestamp" not in pod["metadata"]]
+def new_image(world: World, image: str, *, containers: int = 1) -> None:
+    path = "/spec/template/spec/containers"
+    operations = [{"op": "replace", "path": f"{path}/{n}/image", "value": image} for n in range(containers)]
+    world.patch("cloneset", "web", operations)
 
 
 @pytest.mark.behaviour("CS-100", "CS-142", "CS-156", "CS-68", "CS-116", "CS-144")
-def test_applies_three_replicas(world: World) -> None:
+def test_three_replicas_are_created(world: World) -> None:
     # [U-10]
     world.apply(CLONE_SET)
     found = eventually(lambda: status_is(world, readyReplicas=3), "three Pods are ready")
     assert world.columns("cloneset", "web")[1:4] == ["3", "3", "3"]
     uid = found["metadata"]["uid"]
-    made = pods(world)
+    made = world.pods()
     assert [pod["metadata"]["ownerReferences"][0]["uid"] for pod in made] == [uid] * 3
     assert {"availableReplicas", "currentRevision", "labelSelector", "updateRevision", "updatedReplicas"} <= set(
         found["status"]
@@ -64,18 +62,18 @@ def test_applies_three_replicas(world: World) -> None:
 
 
 @pytest.mark.behaviour("CS-130", "CS-162", "PM-174")
-def test_changes_the_image_in_place(world: World) -> None:
+def test_the_image_of_all_pods_changes_in_place(world: World) -> None:
     # [U-14]
     world.apply(CLONE_SET)
     eventually(lambda: status_is(world, readyReplicas=3), "three Pods are ready")
-    before = {pod["metadata"]["name"]: pod for pod in pods(world)}
-    patch(world, '[{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "nginx:1.26"}]')
+    before = {pod["metadata"]["name"]: pod for pod in world.pods()}
+    new_image(world, "nginx:1.26")
     eventually(
         lambda: status_is(world, readyReplicas=3, updatedReadyReplicas=3, updatedAvailableReplicas=3),
         "all are updated",
         120,
     )
-    after = {pod["metadata"]["name"]: pod for pod in pods(world)}
+    after = {pod["metadata"]["name"]: pod for pod in world.pods()}
     assert after.keys() == before.keys()
     for name, pod in after.items():
         assert pod["metadata"]["uid"] == before[name]["metadata"]["uid"]
@@ -87,12 +85,12 @@ def test_changes_the_image_in_place(world: World) -> None:
     assert status["currentRevision"] == status["updateRevision"]
 
 
-def test_untracked_pods_can_be_applied(world: World) -> None:
+def test_a_pod_without_managed_fields_can_be_applied(world: World) -> None:
     """Writes of the manager, the scheduler and the kubelet have no managed fields; a user's server-side apply still
     works."""
     world.apply(CLONE_SET.replace("replicas: 3", "replicas: 1"))
     eventually(lambda: status_is(world, readyReplicas=1), "the Pod is ready")
-    name = pods(world)[0]["metadata"]["name"]
+    name = world.pods()[0]["metadata"]["name"]
 
     def metadata() -> dict[str, Any]:
         found: dict[str, Any] = json.loads(
@@ -124,15 +122,13 @@ def test_containers_of_higher_priority_change_first(world: World) -> None:
     manifest = {"apiVersion": "apps.kruise.io/v1beta1", "kind": "CloneSet", "metadata": {"name": "web"}, "spec": spec}
     world.apply(json.dumps(manifest))
     eventually(lambda: status_is(world, readyReplicas=1), "the Pod is ready", 120)
-    (before,) = pods(world)
-    path = "/spec/template/spec/containers"
-    images = [{"op": "replace", "path": f"{path}/{index}/image", "value": "busybox:1.35"} for index in range(3)]
-    patch(world, json.dumps(images))
+    (before,) = world.pods()
+    new_image(world, "busybox:1.35", containers=3)
     eventually(lambda: status_is(world, readyReplicas=1, updatedReadyReplicas=1), "the Pod is updated", 120)
-    (after,) = pods(world)
+    (after,) = world.pods()
     assert after["metadata"]["uid"] == before["metadata"]["uid"]
     statuses = {status["name"]: status for status in after["status"]["containerStatuses"]}
-    assert {name: status["restartCount"] for name, status in statuses.items()} == dict.fromkeys(names, 1)
+    assert restarts(after) == dict.fromkeys(names, 1)
     state = json.loads(after["metadata"]["annotations"]["apps.kruise.io/inplace-update-state"])
     assert [batch["containers"] for batch in state["containerBatchesRecord"]] == [["first", "too"], ["late"]]
     times = {name: datetime.fromisoformat(one["state"]["running"]["startedAt"]) for name, one in statuses.items()}
@@ -142,7 +138,7 @@ def test_containers_of_higher_priority_change_first(world: World) -> None:
 
 
 @pytest.mark.behaviour("PM-12")
-def test_changes_the_image_of_a_native_sidecar_in_place(world: World) -> None:
+def test_the_image_of_a_native_sidecar_changes_in_place(world: World) -> None:
     body = yaml.safe_load(CLONE_SET)
     mesh = {"name": "mesh", "image": "nginx:1.25", "restartPolicy": "Always"}
     body["spec"]["replicas"] = 1
@@ -150,11 +146,11 @@ def test_changes_the_image_of_a_native_sidecar_in_place(world: World) -> None:
     body["spec"]["template"]["spec"]["initContainers"] = [mesh]
     world.apply(json.dumps(body))
     eventually(lambda: status_is(world, readyReplicas=1), "the Pod is ready", 60)
-    (before,) = pods(world)
+    (before,) = world.pods()
     mesh["image"] = "nginx:1.26"
     world.apply(json.dumps(body))
     eventually(lambda: status_is(world, updatedReadyReplicas=1, readyReplicas=1), "the Pod is updated", 120)
-    (after,) = pods(world)
+    (after,) = world.pods()
     assert after["metadata"]["uid"] == before["metadata"]["uid"]
     (sidecar,), (main,) = after["status"]["initContainerStatuses"], after["status"]["containerStatuses"]
     assert (sidecar["restartCount"], main["restartCount"]) == (1, 0)
@@ -190,7 +186,7 @@ def test_memory_grows_and_shrinks_in_place_right_after_the_start(
     body["spec"] |= {"replicas": 1, "template": template("nginx:1.25", "64Mi", "128Mi")}
     world.apply(json.dumps(body))
     eventually(lambda: status_is(world, readyReplicas=1), "the Pod is ready", 60)
-    (before,) = pods(world)
+    (before,) = world.pods()
     if restarted:
         # The kubelet finds no statistics of the replaced containers.
         body["spec"]["template"] = template(image, "64Mi", "128Mi")
@@ -201,7 +197,7 @@ def test_memory_grows_and_shrinks_in_place_right_after_the_start(
     eventually(lambda: status_is(world, updatedReadyReplicas=1, readyReplicas=1), "the Pod is updated", 180)
 
     def sizes() -> dict[str, str]:
-        (after,) = pods(world)
+        (after,) = world.pods()
         assert after["metadata"]["uid"] == before["metadata"]["uid"]
         statuses = after["status"]["containerStatuses"]
         return {one["name"]: one["resources"]["limits"]["memory"] for one in statuses}
@@ -220,21 +216,21 @@ def test_pods_and_claims_are_paired_by_name(world: World) -> None:
         " resources: {requests: {storage: 1Mi}}}}]\n  updateStrategy:",
     )
     world.apply(manifest)
-    eventually(lambda: len(pods(world)) == 3, "three Pods")
-    ids = {pod["metadata"]["labels"]["apps.kruise.io/cloneset-instance-id"] for pod in pods(world)}
+    eventually(lambda: len(world.pods()) == 3, "three Pods")
+    ids = {pod["metadata"]["labels"]["apps.kruise.io/cloneset-instance-id"] for pod in world.pods()}
     claims = {claim["metadata"]["name"] for claim in world.list("pvc")}
     assert claims == {f"data-web-{id_}" for id_ in ids}
-    assert {pod["metadata"]["name"] for pod in pods(world)} == {f"web-{id_}" for id_ in ids}
+    assert {pod["metadata"]["name"] for pod in world.pods()} == {f"web-{id_}" for id_ in ids}
     gone = sorted(ids)[0]
     uid = world.get("pod", f"web-{gone}")["metadata"]["uid"]
     world.kubectl("delete", "pod", f"web-{gone}", "-n", world.namespace, "--wait=false")
     eventually(
-        lambda: any(pod["metadata"]["name"] == f"web-{gone}" and pod["metadata"]["uid"] != uid for pod in pods(world)),
+        lambda: any(pod["metadata"]["name"] == f"web-{gone}" and pod["metadata"]["uid"] != uid for pod in world.pods()),
         "the replacement has its name",
     )
     assert {claim["metadata"]["name"] for claim in world.list("pvc")} == claims
-    patch(world, '[{"op": "replace", "path": "/spec/replicas", "value": 1}]')
-    eventually(lambda: len(pods(world)) == 1, "one is left")
+    world.patch("cloneset", "web", {"spec": {"replicas": 1}})
+    eventually(lambda: len(world.pods()) == 1, "one is left")
 
     def left() -> bool:
         found = [claim for claim in world.list("pvc") if "deletionTimestamp" not in claim["metadata"]]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.scenarios.conftest import LEVELS
-from tests.scenarios.test_cloneset import CLONE_SET, pods, status_is
+from tests.scenarios.test_cloneset import CLONE_SET, status_is
 from tests.scenarios.world import World, eventually
 
 # This tests kubectl itself; the level with the sandbox has only a part of it.
@@ -20,7 +20,7 @@ def ready(world: World, replicas: int) -> dict[str, Any]:
 
 
 @pytest.mark.behaviour("CS-1", "CS-2", "CS-3", "CS-43")
-def test_kubectl_scale_and_the_columns(world: World) -> None:
+def test_kubectl_scales_and_prints_the_columns(world: World) -> None:
     world.apply(CLONE_SET)
     ready(world, 3)
     assert "scaled" in world.kubectl("scale", "clone", "web", "-n", world.namespace, "--replicas=5").stdout
@@ -58,16 +58,17 @@ def test_kubectl_explains_the_fields_of_both_versions(world: World) -> None:
 def test_kubectl_drain_moves_the_pods_to_other_nodes(world: World) -> None:
     world.apply(CLONE_SET)
     ready(world, 3)
-    node = pods(world)[0]["spec"]["nodeName"]
-    before = {pod["metadata"]["uid"] for pod in pods(world) if pod["spec"]["nodeName"] == node}
+    node = world.pods()[0]["spec"]["nodeName"]
+    before = {pod["metadata"]["uid"] for pod in world.pods() if pod["spec"]["nodeName"] == node}
     try:
         world.kubectl("drain", node, "--ignore-daemonsets", "--force", "--timeout=90s", "--pod-selector=app=web")
-        eventually(
-            lambda: all(p["spec"].get("nodeName") not in ("", node) for p in pods(world)) and len(pods(world)) == 3,
-            "three Pods run elsewhere",
-            90,
-        )
-        assert not before & {pod["metadata"]["uid"] for pod in pods(world)}
+
+        def elsewhere() -> bool:
+            found = [pod["spec"].get("nodeName", "") for pod in world.pods()]
+            return len(found) == 3 and not {"", node} & set(found)
+
+        eventually(elsewhere, "three Pods run elsewhere", 90)
+        assert not before & {pod["metadata"]["uid"] for pod in world.pods()}
         ready(world, 3)
     finally:
         world.kubectl("uncordon", node)
@@ -81,10 +82,7 @@ def test_an_autoscaler_raises_a_cloneset_to_its_minimum(world: World) -> None:
         world.apply(json.dumps(AUTOSCALER))
     else:
         # No controller acts on autoscalers here: the test writes what it would.
-        raised = '{"spec": {"replicas": 5}}'
-        world.kubectl(
-            "patch", "clone", "web", "-n", world.namespace, "--subresource=scale", "--type=merge", "-p", raised
-        )
+        world.patch("clone", "web", {"spec": {"replicas": 5}}, "--subresource=scale")
     ready(world, 5)
 
 

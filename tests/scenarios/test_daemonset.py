@@ -11,7 +11,6 @@ import yaml
 from tests.scenarios.world import World, eventually
 
 KIND = "daemonsets.apps.kruise.io"
-TAINT = "example.com/private"
 DAEMON_SET = """
 apiVersion: apps.kruise.io/v1beta1
 kind: DaemonSet
@@ -59,24 +58,26 @@ def all_updated(world: World) -> dict[str, Any]:
     return eventually(look, "every node has an available new Pod", 120)
 
 
-def pods(world: World) -> list[dict[str, Any]]:
-    return [pod for pod in world.list("pods") if "deletionTimestamp" not in pod["metadata"]]
-
-
 def images(world: World) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
-    for pod in pods(world):
+    for pod in world.pods():
         found.setdefault(pod["spec"].get("nodeName", ""), []).append(pod["spec"]["containers"][0]["image"])
     return {node: sorted(there) for node, there in found.items() if node}
 
 
 def set_image(world: World, image: str) -> None:
-    operations = f'[{{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "{image}"}}]'
-    world.kubectl("patch", KIND, "ds", "-n", world.namespace, "--type=json", "-p", operations)
+    world.patch(KIND, "ds", [{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": image}])
 
 
 def told(world: World, reason: str) -> set[str]:
     return {one["message"] for one in world.list("events") if one["reason"] == reason}
+
+
+def others_wait(world: World) -> None:
+    text = f"{world.namespace}/ds number of unavailable DaemonSet pods: 1, is equal to or exceeds allowed maximum: 1"
+    eventually(
+        lambda: text in told(world, "numUnavailable >= maxUnavailable"), "an event says what the others wait for"
+    )
 
 
 def all_told(world: World, reason: str, words: str, names: set[str]) -> bool:
@@ -89,10 +90,9 @@ def all_told(world: World, reason: str, words: str, names: set[str]) -> bool:
 def private(world: World) -> Iterator[str]:
     """A node that accepts no other Pod."""
     name = eligible(world)[0]
-    taints = f'{{"spec": {{"taints": [{{"key": "{TAINT}", "effect": "NoSchedule"}}]}}}}'
-    world.kubectl("patch", "node", name, "--type=merge", "-p", taints)
+    world.patch("node", name, {"spec": {"taints": [{"key": "example.com/private", "effect": "NoSchedule"}]}})
     yield name
-    world.kubectl("patch", "node", name, "--type=merge", "-p", '{"spec": {"taints": null}}')
+    world.patch("node", name, {"spec": {"taints": None}})
 
 
 @pytest.mark.alone
@@ -103,9 +103,9 @@ def test_every_eligible_node_gets_a_pod(world: World, private: str) -> None:
     nodes = eligible(world)
     assert private not in nodes
     all_updated(world)
-    assert sorted(pod["spec"]["nodeName"] for pod in pods(world)) == sorted(nodes)
+    assert sorted(pod["spec"]["nodeName"] for pod in world.pods()) == sorted(nodes)
     assert world.columns(KIND, "ds")[1:6] == [str(len(nodes))] * 5
-    world.kubectl("patch", "node", private, "--type=merge", "-p", '{"spec": {"taints": null}}')
+    world.patch("node", private, {"spec": {"taints": None}})
     eventually(lambda: private in images(world), "the node that has become eligible has its Pod")
     all_updated(world)
 
@@ -116,18 +116,15 @@ def test_a_standard_update_replaces_pods_node_by_node(world: World, version: str
     # [U-41]
     world.apply(daemon_set(version, min_ready=1))
     all_updated(world)
-    before = {pod["metadata"]["name"] for pod in pods(world)}
+    before = {pod["metadata"]["name"] for pod in world.pods()}
     set_image(world, "nginx:1.26")
     all_updated(world)
-    after = {pod["metadata"]["name"] for pod in pods(world)}
+    after = {pod["metadata"]["name"] for pod in world.pods()}
     assert not before & after
     assert {image for there in images(world).values() for image in there} == {"nginx:1.26"}
     eventually(lambda: all_told(world, "SuccessfulDelete", "Deleted pod: ", before), "deletions")
     eventually(lambda: all_told(world, "SuccessfulCreate", "Created pod: ", before | after), "creations")
-    waits = f"{world.namespace}/ds number of unavailable DaemonSet pods: 1, is equal to or exceeds allowed maximum: 1"
-    eventually(
-        lambda: waits in told(world, "numUnavailable >= maxUnavailable"), "an event says what the others wait for"
-    )
+    others_wait(world)
 
 
 @pytest.mark.behaviour("DS-48", "DS-51", "PM-45", "DS-36")
@@ -135,18 +132,15 @@ def test_an_image_changes_in_place(world: World) -> None:
     # [U-45]
     world.apply(daemon_set(rollingUpdateType="InPlaceIfPossible", maxUnavailable=1))
     all_updated(world)
-    before = {pod["metadata"]["uid"]: pod["metadata"]["name"] for pod in pods(world)}
+    before = {pod["metadata"]["uid"]: pod["metadata"]["name"] for pod in world.pods()}
     set_image(world, "nginx:1.26")
     all_updated(world)
-    after = pods(world)
+    after = world.pods()
     assert {pod["metadata"]["uid"] for pod in after} == set(before)
     assert {pod["status"]["containerStatuses"][0]["restartCount"] for pod in after} == {1}
     expected = {f"successfully update pod {name} in-place" for name in before.values()}
     eventually(lambda: told(world, "SuccessfulUpdatePodInPlace") == expected, "each update is reported")
-    waits = f"{world.namespace}/ds number of unavailable DaemonSet pods: 1, is equal to or exceeds allowed maximum: 1"
-    eventually(
-        lambda: waits in told(world, "numUnavailable >= maxUnavailable"), "an event says what the others wait for"
-    )
+    others_wait(world)
 
 
 @pytest.mark.behaviour("DS-20", "DS-34")

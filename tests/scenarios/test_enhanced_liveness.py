@@ -9,7 +9,7 @@ import pytest
 
 from app.api import names
 from tests.scenarios.conftest import LEVELS
-from tests.scenarios.world import World, eventually
+from tests.scenarios.world import World, eventually, is_ready, restarts
 
 CLONE_SET = """
 apiVersion: apps.kruise.io/v1beta1
@@ -44,15 +44,6 @@ def clone_set(replicas: int = 1, annotations: str = ASKED, threshold: int = 2) -
 
 def pods(world: World) -> list[dict[str, Any]]:
     return world.list("pods", "-l=app=web")
-
-
-def restarts(found: dict[str, Any]) -> dict[str, int]:
-    return {one["name"]: one["restartCount"] for one in found["status"].get("containerStatuses", [])}
-
-
-def is_ready(found: dict[str, Any]) -> bool:
-    conditions = {one["type"]: one["status"] for one in found["status"].get("conditions", [])}
-    return conditions.get("Ready") == "True"
 
 
 def events(world: World, name: str, reason: str) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from tests.scenarios.world import World, eventually
@@ -60,11 +62,13 @@ def test_a_job_ends_with_its_containers(world: World) -> None:
         assert told[-1] == f"to do: {way_out}"
 
 
-@pytest.mark.behaviour("EJ-7", "EJ-10")
+@pytest.mark.behaviour("EJ-7", "EJ-8", "EJ-10")
 def test_a_command_debugs_one_pod(world: World) -> None:
     """`pykruise debug` reports at once what it cannot do, and leaves nothing behind."""
     world.apply(POD)
-    eventually(lambda: world.pod_is_ready("web"), "the Pod is ready")
+    world.apply(POD.replace("name: web,", "name: other,"))
+    for name in ("web", "other"):
+        eventually(partial(world.pod_is_ready, name), f"{name} is ready")
     there = ("debug", "pod/web", "--image=busybox:1.36")
     for words, said in (
         ((*there, "--name=main"), "--name: Pod web already has a container main; choose another name"),
@@ -85,3 +89,11 @@ def test_a_command_debugs_one_pod(world: World) -> None:
         assert found.returncode == (1 if code else 0)
     found = world.pykruise(*there, "--name=stays", "--no-attach", "--", "/bin/sh", "-c", "sleep 600")
     assert "kubectl attach -it web -c stays" in found.stdout, found.stderr
+    found = world.pykruise(*there, "--name=tools", "--target=main")
+    assert f"attach with: kubectl attach -it web -c tools -n {world.namespace}" in found.stdout, found.stderr
+    assert found.returncode == 0
+    container = world.get("pod", "web")["spec"]["ephemeralContainers"][-1]
+    assert (container["name"], container["targetContainerName"], container["tty"]) == ("tools", "main", True)
+    told = world.pykruise("explain", "pod", "web").stdout
+    assert "ephemeral container tools: added by EphemeralJob debug-web-" in told
+    assert "ephemeralContainers" not in world.get("pod", "other")["spec"]

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from app.api import names
-from tests.scenarios.test_cloneset import patch, status_is
-from tests.scenarios.test_node_operations import node_images
+from tests.scenarios.test_cloneset import new_image, status_is
+from tests.scenarios.test_node_operations import nodes_with_images
 from tests.scenarios.world import World, eventually
 
 AGENTS = "kruise-daemon-config"
@@ -37,12 +37,6 @@ spec:
 """
 
 
-def nodes(world: World) -> list[str]:
-    found = sorted(one["metadata"]["name"] for one in world.list("node", namespace=""))
-    eventually(lambda: node_images(world).keys() >= set(found), "each node has a NodeImage", 90)
-    return found
-
-
 def apply(world: World, name: str, *, kind: str = "ImagePullJob", version: str = "v1beta1", **spec: Any) -> None:
     body = {"completionPolicy": {}, **spec}
     world.apply(JOB.format(kind=kind, version=version, name=name, spec=json.dumps(body)))
@@ -61,7 +55,7 @@ def completed(world: World, name: str, kind: str = "imagepulljob") -> dict[str, 
 @pytest.mark.behaviour("IMG-60", "IMG-61", "IMG-64", "IMG-65")
 def test_pull_secrets_reach_agents_and_are_removed(world: World) -> None:
     # [U-84]
-    nodes(world)
+    nodes_with_images(world)
     auth = base64.b64encode(b"jane:secret").decode()
     config = base64.b64encode(json.dumps({"auths": {"registry.example": {"auth": auth}}}).encode()).decode()
     world.apply(f"""
@@ -84,9 +78,7 @@ data: {{.dockerconfigjson: {config}}}
     (copy,) = eventually(copies, "the Secret is copied")
     assert copy["data"] == {".dockerconfigjson": config}
     assert copy["metadata"]["annotations"][names.COPIED_FOR] == f"{world.namespace}/private"
-    world.kubectl(
-        "patch", "imagepulljob", "private", "-n", world.namespace, "--type=merge", "-p", '{"spec":{"parallelism":9}}'
-    )
+    world.patch("imagepulljob", "private", {"spec": {"parallelism": 9}})
     found = completed(world, "private")
     assert found["succeeded"] == found["desired"]
     eventually(lambda: not copies(), "the copy is deleted")
@@ -94,8 +86,8 @@ data: {{.dockerconfigjson: {config}}}
 
 @pytest.mark.behaviour("IMG-72", "IMG-75")
 @pytest.mark.parametrize("version", ["v1beta1", "v1alpha1"])
-def test_a_list_of_images(world: World, version: str) -> None:
-    node = nodes(world)[-1]
+def test_each_image_of_a_list_is_pulled(world: World, version: str) -> None:
+    node = nodes_with_images(world)[-1]
     images, selector = ["busybox:1.35", "busybox:1.36"], {"names": [node]}
     apply(world, "several", kind="ImageListPullJob", version=version, images=images, selector=selector)
     found = completed(world, "several", "imagelistpulljob")
@@ -108,18 +100,18 @@ def test_a_list_of_images(world: World, version: str) -> None:
 @pytest.mark.behaviour("PM-160", "PM-162", "PM-167", "IMG-80")
 def test_an_image_is_pulled_on_the_nodes_of_old_pods_before_they_are_updated(world: World) -> None:
     # [U-26]
-    nodes(world)
+    nodes_with_images(world)
     world.apply(CLONE_SET)
     eventually(lambda: status_is(world, readyReplicas=4), "four Pods are ready", 120)
     ids = {one["metadata"]["uid"] for one in world.list("pod", "-l", "app=web")}
-    patch(world, '[{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "nginx:1.26"}]')
+    new_image(world, "nginx:1.26")
     (job,) = eventually(lambda: world.list("imagepulljob"), "an ImagePullJob is created")
     owner = job["metadata"]["ownerReferences"][0]
     assert (owner["kind"], owner["name"], owner["controller"]) == ("CloneSet", "web", True)
     assert (job["spec"]["image"], job["spec"]["parallelism"]) == ("nginx:1.26", 2)
     found = completed(world, job["metadata"]["name"])
     assert (found["failed"], found["succeeded"] > 0) == (0, True)
-    patch(world, '[{"op": "replace", "path": "/spec/updateStrategy/rollingUpdate/partition", "value": 0}]')
+    world.patch("cloneset", "web", {"spec": {"updateStrategy": {"rollingUpdate": {"partition": 0}}}})
     eventually(lambda: status_is(world, updatedReadyReplicas=4, readyReplicas=4), "all Pods are updated", 120)
     assert {one["metadata"]["uid"] for one in world.list("pod", "-l", "app=web")} == ids
     eventually(lambda: not world.list("imagepulljob"), "the job is deleted after the rollout", 60)

@@ -67,7 +67,7 @@ def status(world: World, name: str) -> dict[str, Any]:
 
 
 @pytest.mark.behaviour("BJ-1", "BJ-5", "BJ-13", "BJ-18", "U-50")
-def test_one_pod_on_every_node(world: World) -> None:
+def test_a_broadcast_job_runs_one_pod_on_every_node(world: World) -> None:
     world.apply(broadcast("once", sleep=600))
     nodes = {one["metadata"]["name"] for one in world.list("nodes")}
 
@@ -85,7 +85,7 @@ def test_one_pod_on_every_node(world: World) -> None:
     ("kind", "made", "version"),
     [("jobTemplate", "Job", "v1beta1"), ("broadcastJobTemplate", "BroadcastJob", "v1alpha1")],
 )
-def test_a_job_on_a_schedule(world: World, kind: str, made: str, version: str) -> None:
+def test_a_scheduled_job_replaces_the_one_before(world: World, kind: str, made: str, version: str) -> None:
     name = made.lower()
     resource = "jobs.batch" if made == "Job" else "broadcastjobs"
     world.apply(cron(name, kind, "@every 3s", version=version, concurrency="Replace", sleep=600))

@@ -16,7 +16,7 @@ on_a_real_controller = pytest.mark.parametrize("world", LEVELS[1:2], indirect=Tr
 
 #: Rollouts are paused in both: whether a template is recorded alike is another question.
 NATIVE: dict[str, tuple[dict[str, Any], str]] = {
-    "statefulset": (
+    "StatefulSet": (
         {
             "serviceName": "web",
             "replicas": 2,
@@ -24,7 +24,7 @@ NATIVE: dict[str, tuple[dict[str, Any], str]] = {
         },
         "readyReplicas",
     ),
-    "daemonset": ({"updateStrategy": {"type": "OnDelete"}}, "numberReady"),
+    "DaemonSet": ({"updateStrategy": {"type": "OnDelete"}}, "numberReady"),
 }
 
 
@@ -32,47 +32,37 @@ def uids(world: World) -> dict[str, str]:
     return {one["metadata"]["name"]: one["metadata"]["uid"] for one in world.list("pods", "-l", "app=moving")}
 
 
+def are_adopted(world: World, app: str) -> bool:
+    owners = [one["metadata"].get("ownerReferences") for one in world.list("pods", "-l", f"app={app}")]
+    return all(one and one[0]["apiVersion"].startswith("apps.kruise.io/") for one in owners)
+
+
 @on_all_levels
 @pytest.mark.behaviour("CLI-21")
 @pytest.mark.parametrize("kind", list(NATIVE))
 def test_a_native_workload_is_migrated_with_its_pods(world: World, kind: str) -> None:
     spec, ready = NATIVE[kind]
-    names = {"statefulset": "StatefulSet", "daemonset": "DaemonSet"}
-    template = {
-        "metadata": {"labels": {"app": "moving"}},
-        "spec": {"terminationGracePeriodSeconds": 1, "containers": [{"name": "main", "image": "nginx:1.25"}]},
-    }
-    manifest = {
-        "apiVersion": "apps/v1",
-        "kind": names[kind],
-        "metadata": {"name": "web"},
-        "spec": {**spec, "selector": {"matchLabels": {"app": "moving"}}, "template": template},
-    }
-    world.apply(yaml.safe_dump(manifest))
-    native = f"{kind}s.apps"
-    wanted = "replicas" if kind == "statefulset" else "desiredNumberScheduled"
+    resource = f"{kind.lower()}s.apps"
+    world.apply(native(kind, **spec))
+    wanted = "replicas" if kind == "StatefulSet" else "desiredNumberScheduled"
 
     def is_ready() -> bool:
-        status = world.get(native, "web").get("status", {})
+        status = world.get(resource, "web").get("status", {})
         return bool(status.get(ready)) and status.get(ready) == status.get(wanted) and len(uids(world)) > 1
 
     eventually(is_ready, "the native one is ready")
     before = uids(world)
-    tried = world.pykruise("migrate", f"{kind}/web", "--from", f"{kind}/web", "--dry-run")
+    migrate = ("migrate", f"{kind.lower()}/web", "--from", f"{kind.lower()}/web")
+    tried = world.pykruise(*migrate, "--dry-run")
     assert (tried.returncode, "would be deleted without its Pods" in tried.stdout) == (0, True), tried.stderr
-    assert world.get(native, "web")["metadata"]["name"] == "web"
-    done = world.pykruise("migrate", f"{kind}/web", "--from", f"{kind}/web", "--timeout", "2m")
+    assert world.get(resource, "web")["metadata"]["name"] == "web"
+    done = world.pykruise(*migrate, "--timeout", "2m")
     assert done.returncode == 0, done.stdout + done.stderr
     assert uids(world) == before
-
-    def adopted() -> bool:
-        owners = [one["metadata"].get("ownerReferences") for one in world.list("pods", "-l", "app=moving")]
-        return all(one and one[0]["apiVersion"].startswith("apps.kruise.io/") for one in owners)
-
-    eventually(adopted, "it has adopted the Pods")
-    again = world.pykruise("migrate", f"{kind}/web", "--from", f"{kind}/web")
+    eventually(lambda: are_adopted(world, "moving"), "it has adopted the Pods")
+    again = world.pykruise(*migrate)
     assert (again.returncode, "nothing to do" in again.stdout) == (0, True)
-    world.kubectl("delete", f"{kind}s.apps.kruise.io", "web", "-n", world.namespace)
+    world.kubectl("delete", f"{resource}.kruise.io", "web", "-n", world.namespace)
 
 
 def native(kind: str, image: str = "nginx:1.25", **spec: Any) -> str:
@@ -113,8 +103,7 @@ def test_a_statefulset_migrated_during_a_rollout_continues_it(world: World) -> N
     ours = "statefulsets.apps.kruise.io"
     eventually(lambda: stands(ours, 1), "ours counts as many")
     assert (uids(world), images(world)) == (before, running)
-    merge = '{"spec": {"updateStrategy": {"rollingUpdate": {"partition": 0}}}}'
-    world.kubectl("patch", ours, "web", "-n", world.namespace, "--type=merge", "-p", merge)
+    world.patch(ours, "web", {"spec": {"updateStrategy": held(0)}})
     eventually(lambda: stands(ours, 3) and set(images(world).values()) == {"nginx:1.26"}, "it continues", 120)
     assert uids(world)["web-2"] == before["web-2"]
     world.kubectl("delete", ours, "web", "-n", world.namespace)

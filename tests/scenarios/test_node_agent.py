@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from app.api import names
-from tests.scenarios.test_cloneset import patch, pods, status_is
-from tests.scenarios.world import World, eventually
+from tests.scenarios.test_cloneset import status_is
+from tests.scenarios.world import World, eventually, restarts
 
 CLONE_SET = """
 apiVersion: apps.kruise.io/v1beta1
@@ -36,7 +36,7 @@ spec:
 
 def reported(world: World) -> list[dict[str, Any]] | None:
     """Return the Pods once their agents have reported the environment of their containers."""
-    found = pods(world)
+    found = world.pods()
     for pod in found:
         text = pod["metadata"].get("annotations", {}).get(names.RUNTIME_CONTAINERS_META, '{"containers": []}')
         containers = json.loads(text)["containers"]
@@ -45,22 +45,16 @@ def reported(world: World) -> list[dict[str, Any]] | None:
     return found
 
 
-def restarts(world: World) -> dict[str, dict[str, int]]:
-    return {
-        pod["metadata"]["uid"]: {
-            status["name"]: status["restartCount"] for status in pod["status"]["containerStatuses"]
-        }
-        for pod in pods(world)
-    }
-
-
 @pytest.mark.behaviour("PM-48", "PM-136", "PM-139", "KD-74")
 def test_an_annotation_that_feeds_an_env_restarts_that_container_in_place(world: World) -> None:
     # [U-25]
     world.apply(CLONE_SET)
     eventually(lambda: status_is(world, readyReplicas=2), "two Pods are ready")
     before = eventually(lambda: reported(world), "the agents have reported")
-    patch(world, '[{"op": "replace", "path": "/spec/template/metadata/annotations/app-config", "value": "two"}]')
+    world.patch("cloneset", "web", {"spec": {"template": {"metadata": {"annotations": {"app-config": "two"}}}}})
     eventually(lambda: status_is(world, updatedReadyReplicas=2, readyReplicas=2), "both Pods are updated", 120)
-    assert restarts(world) == {pod["metadata"]["uid"]: {"main": 1, "side": 0} for pod in before}
-    assert {pod["metadata"]["annotations"]["app-config"] for pod in pods(world)} == {"two"}
+    after = world.pods()
+    assert {pod["metadata"]["uid"]: restarts(pod) for pod in after} == {
+        pod["metadata"]["uid"]: {"main": 1, "side": 0} for pod in before
+    }
+    assert {pod["metadata"]["annotations"]["app-config"] for pod in after} == {"two"}

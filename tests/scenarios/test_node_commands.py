@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import pytest
 
-from tests.scenarios.test_node_operations import POD, node_images, restarts
-from tests.scenarios.world import World, eventually
+from tests.scenarios.test_node_operations import POD, nodes_with_images
+from tests.scenarios.world import World, eventually, restarts
 
 BROADCAST = """
 apiVersion: apps.kruise.io/v1beta1
@@ -36,14 +34,9 @@ spec:
 """
 
 
-def nodes(world: World) -> list[str]:
-    return sorted(one["metadata"]["name"] for one in world.list("node", namespace=""))
-
-
 @pytest.mark.behaviour("IMG-43", "IMG-49", "IMG-51")
 def test_pull_shows_the_progress_of_each_node(world: World) -> None:
-    there = nodes(world)
-    eventually(lambda: node_images(world).keys() >= set(there), "each node has a NodeImage", 90)
+    there = nodes_with_images(world)
     one = f"kubernetes.io/hostname={there[0]}"
     done = world.pykruise("pull", "busybox:1.36", "--nodes", one, "--wait")
     assert done.returncode == 0, done.stderr
@@ -76,7 +69,7 @@ def test_pull_shows_the_progress_of_each_node(world: World) -> None:
 def test_restart_shows_the_progress_of_each_container(world: World) -> None:
     world.apply(POD)
     eventually(lambda: world.pod_is_ready("web"), "the Pod is ready", 120)
-    before = restarts(world)
+    before = restarts(world.get("pod", "web"))
     which = world.pykruise("restart", "pod/web")
     assert (which.returncode, "name the container with -c: main, side" in which.stderr) == (1, True)
     none = world.pykruise("restart", "pod/nobody", "-c", "main")
@@ -86,27 +79,9 @@ def test_restart_shows_the_progress_of_each_container(world: World) -> None:
     done = world.pykruise("restart", "pod/web", "-c", "main", "--wait")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-2:] == ["main: Succeeded", "1 of 1 containers restarted"]
-    assert restarts(world) == {"main": before["main"] + 1, "side": before["side"]}
+    assert restarts(world.get("pod", "web")) == {"main": before["main"] + 1, "side": before["side"]}
     unknown = world.pykruise("restart", "pod/web", "-c", "nobody")
     assert (unknown.returncode, "nobody" in unknown.stderr) == (1, True)
-
-
-@pytest.mark.behaviour("EJ-7", "EJ-8")
-def test_debug_adds_a_container_to_one_pod(world: World) -> None:
-    world.apply(POD)
-    world.apply(POD.replace("name: web,", "name: other,"))
-    for name in ("web", "other"):
-        eventually(partial(world.pod_is_ready, name), f"{name} is ready", 120)
-    done = world.pykruise("debug", "pod/web", "--image", "busybox:1.36", "--target", "main", "--name", "tools")
-    assert done.returncode == 0, done.stderr
-    assert f"attach with: kubectl attach -it web -c tools -n {world.namespace}" in done.stdout
-    (container,) = world.get("pod", "web")["spec"]["ephemeralContainers"]
-    assert (container["name"], container["targetContainerName"], container["tty"]) == ("tools", "main", True)
-    assert "ephemeralContainers" not in world.get("pod", "other")["spec"]
-    told = world.pykruise("explain", "pod", "web").stdout
-    assert "ephemeral container tools: added by EphemeralJob debug-web-" in told
-    missing = world.pykruise("debug", "pod/nobody", "--image", "busybox:1.36")
-    assert (missing.returncode, "not found" in missing.stderr) == (1, True)
 
 
 @pytest.mark.behaviour("BJ-12", "ACJ-9")
@@ -115,8 +90,8 @@ def test_explain_shows_the_next_step_of_a_job(world: World) -> None:
     active = lambda: world.get("broadcastjob", "once").get("status", {}).get("active") == 1  # noqa: E731
     eventually(active, "one Pod exists")
     told = world.pykruise("explain", "broadcastjob", "once").stdout
-    assert f"BroadcastJob {world.namespace}/once: {len(nodes(world))} nodes are desired; it is running" in told
-    assert told.count("parallelism 1") == len(nodes(world)) - 1
+    assert f"BroadcastJob {world.namespace}/once: {len(world.nodes())} nodes are desired; it is running" in told
+    assert told.count("parallelism 1") == len(world.nodes()) - 1
     assert "phase running:" in told
     (pod,) = world.list("pods", "-l", "broadcastjob-name=once")
     assert "of node" in world.pykruise("explain", "pod", pod["metadata"]["name"]).stdout

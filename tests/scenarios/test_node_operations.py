@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 
-from tests.scenarios.world import World, eventually
+from tests.scenarios.world import World, eventually, restarts
 
 POD = """
 apiVersion: v1
@@ -36,24 +35,24 @@ def node_images(world: World) -> dict[str, dict[str, Any]]:
     return {one["metadata"]["name"]: one for one in world.list("nodeimage", namespace="")}
 
 
-def restarts(world: World) -> dict[str, int]:
-    statuses = world.get("pod", "web")["status"].get("containerStatuses", [])
-    return {one["name"]: one["restartCount"] for one in statuses}
+def nodes_with_images(world: World) -> list[str]:
+    """Return the nodes, once each has a NodeImage."""
+    found = world.nodes()
+    eventually(lambda: node_images(world).keys() >= set(found), "each node has a NodeImage", 90)
+    return found
 
 
 @pytest.mark.behaviour("IMG-30", "IMG-31")
 def test_each_node_has_a_node_image_with_its_labels(world: World) -> None:
-    nodes = {one["metadata"]["name"]: one["metadata"].get("labels", {}) for one in world.list("node", namespace="")}
-    eventually(lambda: node_images(world).keys() >= nodes.keys(), "each node has a NodeImage", 90)
-    for name, labels in nodes.items():
+    for name in nodes_with_images(world):
+        labels = world.get("node", name)["metadata"].get("labels", {})
         assert node_images(world)[name]["metadata"].get("labels", {}) == labels
 
 
 @pytest.mark.behaviour("IMG-43", "IMG-51", "IMG-52")
 @pytest.mark.parametrize("version", ["v1beta1", "v1alpha1"])
 def test_an_image_is_pulled_on_the_named_nodes(world: World, version: str) -> None:
-    nodes = sorted(one["metadata"]["name"] for one in world.list("node", namespace=""))
-    eventually(lambda: node_images(world).keys() >= set(nodes), "each node has a NodeImage", 90)
+    nodes = nodes_with_images(world)
     job = f"""
 apiVersion: apps.kruise.io/{version}
 kind: ImagePullJob
@@ -67,12 +66,8 @@ spec:
     world.apply(job)
     done = lambda: world.get("imagepulljob", "warm").get("status", {}).get("completionTime")  # noqa: E731
     eventually(done, "the job has ended", 120)
-    status = world.get("imagepulljob", "warm")["status"]
-    assert (status["desired"], status["succeeded"], status["message"]) == (
-        len({nodes[0], nodes[-1]}),
-        len({nodes[0], nodes[-1]}),
-        "job has completed",
-    )
+    status, count = world.get("imagepulljob", "warm")["status"], len({nodes[0], nodes[-1]})
+    assert (status["desired"], status["succeeded"], status["message"]) == (count, count, "job has completed")
     refused = world.apply(job.replace("parallelism: 2", 'parallelism: "10%"').replace("warm", "refused"), check=False)
     assert "parallelism does not support percentage value" in refused.stderr
 
@@ -82,13 +77,13 @@ spec:
 def test_one_container_restarts_and_the_other_does_not(world: World, version: str) -> None:
     world.apply(POD)
     eventually(lambda: world.pod_is_ready("web"), "the Pod is ready", 120)
-    before = restarts(world)
+    before = restarts(world.get("pod", "web"))
     world.apply(REQUEST.format(version=version))
     phase = lambda: world.get("containerrecreaterequest", "again").get("status", {}).get("phase")  # noqa: E731
     eventually(lambda: phase() == "Completed", "the request is done", 120)
     status = world.get("containerrecreaterequest", "again")["status"]
     assert [one["phase"] for one in status["containerRecreateStates"]] == ["Succeeded"]
-    assert restarts(world) == {"main": before["main"] + 1, "side": before["side"]}
+    assert restarts(world.get("pod", "web")) == {"main": before["main"] + 1, "side": before["side"]}
     changed = world.apply(REQUEST.format(version=version).replace("120", "130"), check=False)
     assert "a request is immutable" in changed.stderr
 
@@ -133,7 +128,7 @@ spec:
     assert world.get("podprobemarker", "idle")["status"]["matchedPods"] == 1
     fails = {"op": "replace", "value": ["false"]}
     body = [{**fails, "path": f"/spec/probes/{number}/probe/exec/command"} for number in (0, 1)]
-    world.kubectl("patch", "podprobemarker", "idle", "-n", world.namespace, "--type=json", "-p", json.dumps(body))
+    world.patch("podprobemarker", "idle", body)
     busy = {"idle": "false", "spare": None, "why": None, "condition": "False"}
     eventually(lambda: seen() == busy, "the marks follow", 60)
 
@@ -141,13 +136,10 @@ spec:
 @pytest.mark.behaviour("IMG-6", "IMG-12", "IMG-32", "KD-31", "KD-32")
 def test_a_manual_tag_is_pulled_and_expires(world: World) -> None:
     # [U-83]
-    nodes = sorted(one["metadata"]["name"] for one in world.list("node", namespace=""))
-    eventually(lambda: node_images(world).keys() >= set(nodes), "each node has a NodeImage", 90)
-    node = nodes[0]
+    node = nodes_with_images(world)[0]
 
     def write(*tags: dict[str, Any], check: bool = True) -> str:
-        body = json.dumps({"spec": {"images": {"ubuntu": {"tags": list(tags)}}}})
-        return world.kubectl("patch", "nodeimage", node, "--type=merge", "-p", body, check=check).stderr
+        return world.patch("nodeimage", node, {"spec": {"images": {"ubuntu": {"tags": list(tags)}}}}, check=check)
 
     def status(tag: str) -> dict[str, Any] | None:
         found = node_images(world)[node].get("status", {}).get("imageStatuses", {}).get("ubuntu", {})

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.scenarios.world import World, eventually
+from tests.scenarios.world import World, eventually, is_ready
 
 FORBIDDEN = (
     'podunavailablebudget.policy.kruise.io "shop" is forbidden: pub unavailable allowed is negative (allowed 0, '
@@ -60,21 +60,16 @@ def numbers(world: World, *expected: int) -> bool:
 
 def pods(world: World) -> list[str]:
     """Return the Pods of the shop that are ready and not terminating."""
-    found = []
-    for pod in world.list("pods", "-l", "app=shop"):
-        conditions = {c["type"]: c["status"] for c in pod.get("status", {}).get("conditions", [])}
-        if conditions.get("Ready") == "True" and "deletionTimestamp" not in pod["metadata"]:
-            found.append(pod["metadata"]["name"])
-    return sorted(found)
+    return sorted(pod["metadata"]["name"] for pod in world.pods("-l", "app=shop") if is_ready(pod))
 
 
 def let_be_ready(world: World) -> int:
     """Open the readiness gate of the Pods that are not ready; return their number."""
     ready = pods(world)
     patch = json.dumps({"status": {"conditions": [{"type": READINESS_GATE, "status": "True"}]}})
-    for pod in world.list("pods", "-l", "app=shop"):
+    for pod in world.pods("-l", "app=shop"):
         name = pod["metadata"]["name"]
-        if name not in ready and "deletionTimestamp" not in pod["metadata"]:
+        if name not in ready:
             arguments = ("--subresource=status", "--type=strategic", "-p", patch)
             world.kubectl("patch", "pod", name, "-n", world.namespace, *arguments, check=False)
     return len(ready)
@@ -126,27 +121,14 @@ def test_an_eviction_over_the_budget_is_told_to_retry(world: World) -> None:
     world.apply(workload("Deployment", 3))
     eventually(lambda: numbers(world, 1, 3, 2, 3), "the budget counts three Pods", 90)
     names = pods(world)
-
-    def evict(name: str, dry_run: str = "") -> str:
-        eviction = {
-            "apiVersion": "policy/v1",
-            "kind": "Eviction",
-            "metadata": {"name": name, "namespace": world.namespace},
-        }
-        if dry_run:
-            eviction["deleteOptions"] = {"dryRun": [dry_run]}  # type: ignore[assignment]
-        path = f"/api/v1/namespaces/{world.namespace}/pods/{name}/eviction"
-        done = world.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(eviction), check=False)
-        return done.stdout + done.stderr
-
     # A dry run takes nothing from the budget.
     for _ in range(3):
-        assert FORBIDDEN not in evict(names[0], "All")
+        assert world.evict(names[0], dry_run=True).returncode == 0
     assert status(world)["unavailableAllowed"] == 1
     world.apply(budget(f"{BY_SELECTOR}, maxUnavailable: 0"))
     eventually(lambda: numbers(world, 0, 3, 3, 3), "no Pod may be missing", 60)
-    for dry_run in ("", "All"):
-        answer = evict(names[1], dry_run)
+    for dry_run in (False, True):
+        answer = world.evict(names[1], dry_run=dry_run).stderr
         assert FORBIDDEN in answer
         assert "TooManyRequests" in answer or "429" in answer
 
@@ -224,6 +206,10 @@ def ours(kind: str, image: str, strategy: str = "") -> str:
     return OURS.format(kind=kind, image=image, more=fields, strategy=strategy or OWN[kind])
 
 
+def uids(world: World) -> set[str]:
+    return {pod["metadata"]["uid"] for pod in world.list("pods", "-l", "app=shop")}
+
+
 def images(world: World, container: str) -> list[str]:
     return [
         status["image"].rpartition("/")[2]
@@ -253,7 +239,7 @@ def test_workloads_that_update_pods_check_the_budget_first(world: World, kind: s
     count = len(pods(world))
     world.apply(budget(f"{BY_SELECTOR}, maxUnavailable: 1, protectTotalReplicas: {count}"))
     eventually(lambda: numbers(world, 1, count, count - 1, count), "the budget counts them", 60)
-    before = {pod["metadata"]["uid"] for pod in world.list("pods", "-l", "app=shop")}
+    before = uids(world)
     world.apply(SIDECARS.format(image="busybox:1.36") if kind == "SidecarSet" else ours(kind, "busybox:1.36"))
     fewest = count
 
@@ -264,7 +250,7 @@ def test_workloads_that_update_pods_check_the_budget_first(world: World, kind: s
 
     eventually(updated, "all Pods are updated", 150)
     assert fewest >= count - 1
-    assert {pod["metadata"]["uid"] for pod in world.list("pods", "-l", "app=shop")} == before
+    assert uids(world) == before
     assert failures(world) == []
 
 
@@ -277,11 +263,11 @@ def test_workloads_that_replace_pods_wait_for_the_budget(world: World, kind: str
     eventually(lambda: len(pods(world)) == 3, "three Pods are ready", 90)
     world.apply(budget(f"{BY_SELECTOR}, maxUnavailable: 0"))
     eventually(lambda: numbers(world, 0, 3, 3, 3), "no Pod may be missing", 60)
-    before = {pod["metadata"]["uid"] for pod in world.list("pods", "-l", "app=shop")}
+    before = uids(world)
     world.apply(ours(kind, "busybox:1.36", strategy))
     refused = ("events", "--field-selector", "reason=PubPreventPodDeletion")
     eventually(lambda: world.list(*refused), "the workload has checked the budget", 60)
-    assert {pod["metadata"]["uid"] for pod in world.list("pods", "-l", "app=shop")} == before
+    assert uids(world) == before
     assert failures(world) == []
     world.apply(budget(f"{BY_SELECTOR}, maxUnavailable: 100%"))
     eventually(lambda: images(world, "main") == ["busybox:1.36"] * 3, "all are replaced", 90)

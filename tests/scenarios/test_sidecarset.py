@@ -90,7 +90,7 @@ spec:
 
 
 @pytest.mark.behaviour("SS-44", "SS-46", "SS-47", "SS-48", "SS-49", "SS-52", "SS-53", "SS-31")
-def test_all_injected_content(world: World) -> None:  # U-62
+def test_volumes_env_secrets_and_annotations_are_injected(world: World) -> None:  # U-62
     world.kubectl("create", "secret", "generic", "pull", "-n", world.namespace)
     whitelist = '{"rules":[{"allowedAnnotationKeyExprs":["^oom-score$"]}]}'
     config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kruise-configuration"}}
@@ -201,7 +201,7 @@ def test_new_pods_get_the_named_revision(world: World) -> None:  # U-67
 
 
 @pytest.mark.behaviour("SS-1", "SS-2", "SS-3", "SS-4")
-def test_both_versions_convert(world: World) -> None:
+def test_a_set_written_in_one_version_can_be_read_in_the_other(world: World) -> None:
     world.apply("""
 apiVersion: apps.kruise.io/v1alpha1
 kind: SidecarSet

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.scenarios.test_sidecarset import POD, SIDECARSET
-from tests.scenarios.world import World, eventually
+from tests.scenarios.world import World, eventually, is_ready, restarts
 
 OTHER_IMAGE = SIDECARSET.replace("busybox:1.36", "busybox:1.35")
 HOT = """
@@ -56,10 +56,6 @@ def counts(world: World, *wanted: int) -> bool:
 
 def images(pod: dict[str, Any]) -> dict[str, str]:
     return {one["name"]: one["image"] for one in pod["spec"]["containers"]}
-
-
-def restarts(pod: dict[str, Any]) -> dict[str, int]:
-    return {one["name"]: one["restartCount"] for one in pod["status"]["containerStatuses"]}
 
 
 def annotation(pod: dict[str, Any], key: str) -> dict[str, Any]:
@@ -123,10 +119,7 @@ def test_partition_and_max_unavailable_are_respected(
     world.apply(with_strategy(OTHER_IMAGE, strategy))
 
     def done() -> bool:
-        late = 0
-        for pod in world.list("pod"):
-            ready = {one["type"]: one["status"] for one in pod["status"]["conditions"]}["Ready"] == "True"
-            late += not ready
+        late = sum(not is_ready(pod) for pod in world.list("pod"))
         assert late <= unavailable // share, f"{late} Pods are not ready"
         return counts(world, pods, updated // share, pods, updated // share)
 

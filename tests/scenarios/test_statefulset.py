@@ -42,23 +42,16 @@ def status_is(world: World, **wanted: int) -> dict[str, Any] | None:
     return world.observed(KIND, "web", **wanted)
 
 
-def patch(world: World, **spec: Any) -> None:
-    body = json.dumps({"spec": spec})
-    world.kubectl("patch", KIND, "web", "-n", world.namespace, "--type=merge", "-p", body)
-
-
 def new_image(world: World, image: str = "nginx:1.26", **spec: Any) -> None:
     operations: list[dict[str, Any]] = [
         {"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": image},
         *({"op": "add", "path": f"/spec/updateStrategy/rollingUpdate/{key}", "value": spec[key]} for key in spec),
     ]
-    text = json.dumps(operations)
-    world.kubectl("patch", KIND, "web", "-n", world.namespace, "--type=json", "-p", text)
+    world.patch(KIND, "web", operations)
 
 
 def pods(world: World) -> dict[str, dict[str, Any]]:
-    found = world.list("pods", "-l", "app=web")
-    return {pod["metadata"]["name"]: pod for pod in found if "deletionTimestamp" not in pod["metadata"]}
+    return {pod["metadata"]["name"]: pod for pod in world.pods("-l", "app=web")}
 
 
 def images(world: World) -> dict[str, str]:
@@ -74,7 +67,7 @@ def ready(world: World, *names: str) -> None:
 
 
 @pytest.mark.behaviour("AS-40", "AS-55", "AS-116", "AS-117", "AS-123")
-def test_applies_a_native_manifest_with_another_api_version(world: World) -> None:
+def test_a_native_manifest_works_with_our_api_version(world: World) -> None:
     # [U-30]
     world.apply(SET)
     ready(world, "web-0", "web-1", "web-2")
@@ -114,20 +107,20 @@ def test_a_broken_template_is_repaired_on_request(world: World) -> None:
 
 
 @pytest.mark.behaviour("AS-79", "AS-81", "AS-88")
-def test_rolls_out_three_at_a_time_and_by_partition(world: World) -> None:
+def test_a_rollout_respects_the_partition_and_continues_without_it(world: World) -> None:
     # [U-31, U-32]
     world.apply(PARALLEL.replace("replicas: 3", "replicas: 5"))
     ready(world, *(f"web-{n}" for n in range(5)))
     new_image(world, partition=4, maxUnavailable=3)
     eventually(lambda: status_is(world, updatedReadyReplicas=1, readyReplicas=5), "web-4 is updated", 90)
     assert [name for name, image in sorted(images(world).items()) if image == "nginx:1.26"] == ["web-4"]
-    patch(world, updateStrategy={"rollingUpdate": {"partition": 0}})
+    world.patch(KIND, "web", {"spec": {"updateStrategy": {"rollingUpdate": {"partition": 0}}}})
     found = eventually(lambda: status_is(world, updatedReadyReplicas=5, availableReplicas=5), "all are updated", 120)
     assert found["status"]["currentRevision"] == found["status"]["updateRevision"]
 
 
 @pytest.mark.behaviour("AS-109", "AS-123", "PM-76")
-def test_updates_in_place(world: World) -> None:
+def test_statefulset_pods_are_updated_in_place(world: World) -> None:
     # [U-33]
     world.apply(IN_PLACE)
     ready(world, "web-0", "web-1", "web-2")
@@ -151,7 +144,7 @@ def test_updates_in_place(world: World) -> None:
 
 @pytest.mark.behaviour("AS-60", "AS-89")
 @WITHOUT_CONTAINERS
-def test_scales_in_order_and_replaces_a_marked_pod(world: World) -> None:
+def test_a_marked_pod_is_replaced_and_scaling_in_keeps_the_first(world: World) -> None:
     world.apply(SET)
     ready(world, "web-0", "web-1", "web-2")
     old = pods(world)["web-1"]["metadata"]["uid"]

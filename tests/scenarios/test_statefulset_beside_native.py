@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.scenarios.conftest import LEVELS
-from tests.scenarios.world import World, eventually
+from tests.scenarios.world import World, eventually, is_ready
 
 # Kubernetes' own native controller; the containers do not matter.
 pytestmark = pytest.mark.parametrize("world", LEVELS[1:2], indirect=True)
@@ -111,7 +111,7 @@ class Side:
                 for one in spec.get("readinessGates", [])
                 if one["conditionType"] != "KruisePodReady"
             ],
-            "ready": is_ready(pod),
+            "ready": serves(pod),
         }
         return self._plain(found)
 
@@ -119,9 +119,8 @@ class Side:
         return json.loads(re.sub(rf"\b{self.name}\b", "set", json.dumps(value)))
 
 
-def is_ready(pod: Json) -> bool:
-    conditions = {one["type"]: one["status"] for one in pod.get("status", {}).get("conditions", [])}
-    return conditions.get("Ready") == "True" and "deletionTimestamp" not in pod["metadata"]
+def serves(pod: Json) -> bool:
+    return is_ready(pod) and "deletionTimestamp" not in pod["metadata"]
 
 
 Check = Callable[[dict[int, Json], list[str]], None]
@@ -167,7 +166,7 @@ def ready(count: int) -> Callable[[Json], bool]:
 
 def in_order_up(pods: dict[int, Json], _order: list[str]) -> None:
     """OrderedReady: a Pod is created when those before it are ready."""
-    if not all(ordinal in pods and is_ready(pods[ordinal]) for ordinal in range(max(pods, default=0))):
+    if not all(ordinal in pods and serves(pods[ordinal]) for ordinal in range(max(pods, default=0))):
         raise OrderError(f"{max(pods)} was created although one before it is not ready: {summary(pods)}")
 
 
@@ -183,7 +182,7 @@ def updated_from_the_end(pods: dict[int, Json], order: list[str]) -> None:
     newest = [ordinal for ordinal, pod in pods.items() if pod["metadata"]["labels"][HASH] == order[-1]]
     if newest and any(ordinal not in newest for ordinal in pods if ordinal > min(newest)):
         raise OrderError(f"{newest} were updated first: {summary(pods)}")
-    if sum(not is_ready(pod) for pod in pods.values()) > 1:
+    if sum(not serves(pod) for pod in pods.values()) > 1:
         raise OrderError(f"more than one is unavailable: {summary(pods)}")
 
 
@@ -192,7 +191,7 @@ class OrderError(Exception):
 
 
 def summary(pods: dict[int, Json]) -> dict[int, tuple[str, bool]]:
-    return {ordinal: (pod["metadata"]["labels"][HASH], is_ready(pod)) for ordinal, pod in pods.items()}
+    return {ordinal: (pod["metadata"]["labels"][HASH], serves(pod)) for ordinal, pod in pods.items()}
 
 
 def uids(side: Side) -> Iterator[tuple[int, str]]:
@@ -201,7 +200,7 @@ def uids(side: Side) -> Iterator[tuple[int, str]]:
 
 @pytest.mark.behaviour("AS-38", "PM-80", "AS-48", "AS-55", "AS-57", "AS-60", "AS-120", "AS-123")
 @pytest.mark.parametrize("policy", ["OrderedReady", "Parallel"])
-def test_both_behave_alike(world: World, policy: str) -> None:
+def test_an_advanced_statefulset_behaves_like_a_native_one(world: World, policy: str) -> None:
     sides, ordered = both(world), policy == "OrderedReady"
 
     def apply(**fields: Any) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.scenarios.conftest import LEVELS
+from tests.scenarios.test_migrate import are_adopted
 from tests.scenarios.test_statefulset import KIND, SET, new_image, ready, status_is
 from tests.scenarios.world import World, eventually
 
@@ -51,11 +52,7 @@ def test_pods_of_a_native_statefulset_are_adopted(world: World) -> None:
     assert world.create(json.dumps(body)).returncode == 0
     ready(world, "web-0", "web-1", "web-2")
 
-    def adopted() -> bool:
-        owners = [one["metadata"].get("ownerReferences") for one in world.list("pods", "-l", "app=web")]
-        return all(one and one[0]["apiVersion"].startswith("apps.kruise.io/") for one in owners)
-
-    eventually(adopted, "it has adopted the Pods")
+    eventually(lambda: are_adopted(world, "web"), "it has adopted the Pods")
     moved = eventually(
         lambda: status_is(world, readyReplicas=3, updatedReplicas=3, currentReplicas=3), "it counts them"
     )

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.parametrize("world", LEVELS[1:2], indirect=True)
 
 
 @pytest.mark.behaviour("AS-135")
-def test_kubectl_scale_and_the_columns(world: World) -> None:
+def test_kubectl_scales_and_prints_the_columns(world: World) -> None:
     world.apply(PARALLEL.replace("replicas: 3", "replicas: 0"))
     path = f"/apis/apps.kruise.io/v1beta1/namespaces/{world.namespace}/statefulsets/web/scale"
 

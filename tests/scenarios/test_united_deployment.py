@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -62,8 +61,7 @@ def ready(world: World, replicas: int) -> bool:
 
 
 def replace(world: World, path: str, value: Any) -> None:
-    patch = json.dumps([{"op": "replace", "path": path, "value": value}])
-    world.kubectl("patch", "uniteddeployment", "web", "-n", world.namespace, "--type=json", "-p", patch)
+    world.patch("uniteddeployment", "web", [{"op": "replace", "path": path, "value": value}])
 
 
 @pytest.mark.behaviour("UD-1", "UD-2", "UD-25", "UD-26", "UD-27", "UD-28", "UD-29")
@@ -81,14 +79,7 @@ def test_one_workload_per_subset_follows_replicas_and_template(world: World, tem
     world.kubectl("scale", "uniteddeployment", "web", "-n", world.namespace, "--replicas=6")
     eventually(lambda: counts(world, kind) == {"one": 1, "two": 5}, "the rest grows")
     before = status(world)["updatedRevision"]
-    image = [
-        {
-            "op": "replace",
-            "path": f"/spec/template/{template}/spec/template/spec/containers/0/image",
-            "value": "nginx:1.26",
-        }
-    ]
-    world.kubectl("patch", "uniteddeployment", "web", "-n", world.namespace, "--type=json", "-p", json.dumps(image))
+    replace(world, f"/spec/template/{template}/spec/template/spec/containers/0/image", "nginx:1.26")
     eventually(lambda: status(world)["updatedRevision"] != before, "the change is observed")
     eventually(lambda: ready(world, 6), "all Pods are updated and ready", 180)
     found = status(world)
@@ -192,7 +183,7 @@ def test_a_rollout_skips_unschedulable_pods(world: World) -> None:
     replace(world, "/spec/template/deploymentTemplate/spec/template/spec/containers/0/image", "nginx:1.26")
 
     def everywhere() -> bool:
-        pods = [one for one in world.list("pods", "-l", "app=web") if "deletionTimestamp" not in one["metadata"]]
+        pods = world.pods("-l", "app=web")
         return {one["spec"]["containers"][0]["image"] for one in pods} == {"nginx:1.26"} and len(pods) == 6
 
     eventually(everywhere, "the unschedulable Pods are new too", 120)

@@ -76,8 +76,7 @@ CLONE_SETS = "clonesets.apps.kruise.io"
 
 
 def pods(world: World) -> list[dict[str, Any]]:
-    found = world.list("pods", "-l", "app=shop")
-    return [pod for pod in found if not pod["metadata"].get("deletionTimestamp")]
+    return world.pods("-l", "app=shop")
 
 
 def subset_of(pod: dict[str, Any]) -> str:
@@ -262,12 +261,9 @@ def test_an_evicted_or_deleted_pod_releases_its_place_at_once(world: World) -> N
     world.apply(CLONE_SET)
     eventually(lambda: status(world) == {"base": (3, 0), "burst": (2, -1)}, "the status counts them")
     evicted, deleted = [pod["metadata"]["name"] for pod in pods(world) if subset_of(pod) == "base"][:2]
-    path = f"/api/v1/namespaces/{world.namespace}/pods/{evicted}/eviction"
-    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": evicted}}
-    dry = {**eviction, "deleteOptions": {"dryRun": ["All"]}}
-    world.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(dry))
+    assert world.evict(evicted, dry_run=True).returncode == 0
     assert status(world) == {"base": (3, 0), "burst": (2, -1)}, "a dry run changes nothing"
-    world.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(eviction))
+    assert world.evict(evicted).returncode == 0
     world.kubectl("delete", "pod", deleted, "-n", world.namespace, "--wait=false")
     eventually(
         lambda: (

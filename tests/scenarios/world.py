@@ -91,10 +91,29 @@ class World:
         ok = status.get("observedGeneration") == found["metadata"]["generation"]
         return found if ok and all(status.get(key, 0) == value for key, value in wanted.items()) else None
 
+    def nodes(self) -> list[str]:
+        return sorted(one["metadata"]["name"] for one in self.list("nodes"))
+
+    def pods(self, *arguments: str) -> list[dict[str, Any]]:
+        """Return the Pods that are not terminating."""
+        return [pod for pod in self.list("pods", *arguments) if "deletionTimestamp" not in pod["metadata"]]
+
     def list(self, kind: str, *arguments: str, namespace: str | None = None) -> list[dict[str, Any]]:
         text = self.kubectl("get", kind, "-n", namespace or self.namespace, "-o", "json", *arguments).stdout
         items: list[dict[str, Any]] = json.loads(text)["items"]
         return items
+
+    def patch(self, kind: str, name: str, body: Any, *arguments: str, check: bool = True) -> str:
+        """Change an object by JSON-Patch operations or a merge patch; return what kubectl reports as an error."""
+        how = "json" if isinstance(body, list) else "merge"
+        arguments = ("-n", self.namespace, f"--type={how}", "-p", json.dumps(body), *arguments)
+        return self.kubectl("patch", kind, name, *arguments, check=check).stderr
+
+    def evict(self, name: str, *, dry_run: bool = False) -> subprocess.CompletedProcess[str]:
+        options = {"deleteOptions": {"dryRun": ["All"]}} if dry_run else {}
+        eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}, **options}
+        path = f"/api/v1/namespaces/{self.namespace}/pods/{name}/eviction"
+        return self.kubectl("create", "--raw", path, "-f", "-", stdin=json.dumps(eviction), check=False)
 
     def columns(self, kind: str, name: str) -> Sequence[str]:
         """Return the cells that kubectl prints for one object."""
@@ -110,8 +129,7 @@ class World:
     def pod_is_ready(self, name: str) -> dict[str, Any] | None:
         """Return the Pod once all its containers run and it is Ready."""
         pod = self.get("pod", name)
-        ready = {c["type"]: c["status"] for c in pod.get("status", {}).get("conditions", [])}.get("Ready")
-        return pod if ready == "True" else None
+        return pod if is_ready(pod) else None
 
 
 @contextmanager
@@ -151,6 +169,16 @@ def eventually(look: Callable[[], Found | None], what: str, seconds: float = 60.
             last = found
         time.sleep(0.1)
     raise AssertionError(f"not within {seconds:.0f} s: {what}; last seen: {last!r}")
+
+
+def is_ready(pod: dict[str, Any]) -> bool:
+    conditions = {one["type"]: one["status"] for one in pod.get("status", {}).get("conditions", [])}
+    return conditions.get("Ready") == "True"
+
+
+def restarts(pod: dict[str, Any]) -> dict[str, int]:
+    """Return how often each container was restarted."""
+    return {one["name"]: one["restartCount"] for one in pod["status"].get("containerStatuses", [])}
 
 
 def in_order(items: Sequence[dict[str, Any]]) -> list[str]:
