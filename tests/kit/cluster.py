@@ -112,8 +112,8 @@ class World(Waiting):
     async def pod_status(self, name: str, phase: str = "Running", **status: Any) -> Json:
         return await self.change(PODS, name, {"status": {"phase": phase, **status}}, "status")
 
-    async def events(self) -> list[Json]:
-        return (await self.client.list(EVENTS)).items
+    async def events(self, reason: str = "") -> list[Json]:
+        return [one for one in (await self.client.list(EVENTS)).items if reason in ("", one["reason"])]
 
     async def settled(self, seconds: float = 5.0) -> None:
         await self.clock.sleep(seconds)

@@ -45,7 +45,7 @@ def test_a_schedule_has_the_same_next_time_as_in_openkruise(text: str, zone: str
 
 
 @pytest.mark.behaviour("ACJ-10")
-def test_a_step_is_not_a_star() -> None:
+def test_a_step_in_a_day_field_limits_the_days_unlike_a_star() -> None:
     odd_days_or_mondays = parse("0 0 */2 * 1")
     assert isinstance(odd_days_or_mondays, Cron)
     begin = datetime(2022, 9, 1, tzinfo=UTC).date()
@@ -125,7 +125,7 @@ def test_the_next_time_is_the_first_minute_that_matches(fields: tuple[str, ...],
 
 @given(FIELDS, ZONES, st.integers(min_value=1, max_value=60 * 24 * 4))
 @pytest.mark.behaviour("ACJ-22")
-def test_the_latest_time_is_the_last_of_all(fields: tuple[str, ...], zone: str, minutes: int) -> None:
+def test_the_latest_missed_time_is_found(fields: tuple[str, ...], zone: str, minutes: int) -> None:
     schedule, begin = parse(" ".join(fields), zone), datetime(2025, 3, 8, 0, 0, 30, tzinfo=UTC)
     now, last = begin + timedelta(minutes=minutes), None
     at = schedule.next(begin)

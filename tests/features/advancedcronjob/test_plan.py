@@ -88,7 +88,7 @@ def test_of_too_many_missed_runs_the_latest_is_started() -> None:
 
 
 @pytest.mark.behaviour("ACJ-27")
-def test_a_late_run_is_reported_by_an_event() -> None:
+def test_a_run_past_its_deadline_is_late() -> None:
     assert what_is_due(parse("*/5 * * * *"), at("10:05:00"), at("10:21:30"), 60).late == at("10:20:00")
     assert what_is_due(parse("*/5 * * * *"), at("10:20:00"), at("10:21:30"), 60).late is None
 

@@ -333,7 +333,7 @@ async def test_after_many_missed_runs_the_latest_is_started_with_a_warning(there
 
 @pytest.mark.behaviour("ACJ-20")
 @in_world
-async def test_a_job_without_its_owner_is_active_no_more(there: World) -> None:
+async def test_a_job_that_lost_its_owner_is_no_longer_active(there: World) -> None:
     await cron(there)
     (first,) = await made(there, 1)
 

@@ -13,7 +13,7 @@ from app.features.broadcastjob.kind import BROADCAST_JOB
 from app.features.broadcastjob.plan import name_of
 from app.features.broadcastjob.types import BroadcastJob
 from app.kube.objects import decode_pod
-from app.kube.resources import EVENTS, NODES, PODS
+from app.kube.resources import NODES, PODS
 from app.kube.wire import Request, Response
 from tests.features.jobs.world import NAMESPACE, World, worlds
 
@@ -165,11 +165,9 @@ async def test_the_first_failure_stops_the_rest(there: World, fails: Json, stays
     why = "failure policy is FailurePolicyTypeFailFast and failed pod is found"
     assert (condition["type"], condition["reason"], condition["message"]) == ("Failed", "Failed", why)
     assert status["completionTime"]
-    reasons = await there.reasons()
-    messages = [one["message"] for one in (await there.client.list(EVENTS, NAMESPACE)).items]
-    assert messages.count(f"{why}: 0 pods succeeded, 3 pods failed") == 1
-    assert reasons.count("failed pod is found") == 1
-    assert "SuccessfulDelete" in reasons
+    told = await there.messages("failed pod is found")
+    assert told == [f"{why}: 0 pods succeeded, 3 pods failed"]
+    assert "SuccessfulDelete" in await there.reasons()
 
 
 @pytest.mark.behaviour("BJ-24")
@@ -200,10 +198,8 @@ async def test_a_deadline_stops_running_pods(there: World) -> None:
     await there.settled(10.0)
     await counts(there, phase="failed", failed=2, active=0)
     assert await active(there) == []
-    assert "DeadlineExceeded" in await there.reasons()
-    messages = [one["message"] for one in (await there.client.list(EVENTS, NAMESPACE)).items]
     why = f"Job {NAMESPACE}/bj was active longer than specified deadline"
-    assert f"{why}: 0 pods succeeded, 2 pods failed" in messages
+    assert await there.messages("DeadlineExceeded") == [f"{why}: 0 pods succeeded, 2 pods failed"]
     assert (await there.status_of(JOBS, "bj"))["conditions"][0]["message"] == why
     await there.settled(35.0)
     assert await there.get(JOBS, "bj") is None
@@ -211,7 +207,7 @@ async def test_a_deadline_stops_running_pods(there: World) -> None:
 
 @pytest.mark.behaviour("BJ-15")
 @in_world
-async def test_policy_never_ignores_new_nodes(there: World) -> None:
+async def test_a_job_that_never_completes_also_runs_on_new_nodes(there: World) -> None:
     await nodes(there, 1)
     await job(there, completionPolicy={"type": "Never"})
     await counts(there, active=1)

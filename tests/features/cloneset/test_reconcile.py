@@ -115,7 +115,7 @@ def is_ready(pod: dict[str, Any]) -> bool:
 
 @in_cluster
 @pytest.mark.behaviour("CS-132", "CS-164", "CS-103")
-async def test_replaces_pods_that_cannot_be_updated_in_place(cluster: SmallCluster) -> None:
+async def test_pods_that_cannot_be_updated_in_place_are_replaced(cluster: SmallCluster) -> None:
     await cluster.apply(updateStrategy=rolling())
     await cluster.settled(availableReplicas=3)
     before = await cluster.uids()

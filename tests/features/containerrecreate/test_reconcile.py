@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime
 from random import Random
 from typing import Any
 
@@ -20,7 +21,6 @@ from app.features.containerrecreate.types import ContainerRecreateRequest
 from app.features.containerrecreate.webhooks import Lookups, mutate
 from app.kube.admission import STRANGER, Denied, Review
 from app.kube.client import Client
-from app.kube.clock import parsed_rfc3339
 from app.kube.controller import Controller
 from app.kube.errors import NotFound
 from app.kube.objects import Pod, decode_pod
@@ -39,6 +39,16 @@ from tests.kube.fakes import Connections, running
 Json = dict[str, Any]
 
 
+def body_of(*containers: str, pod: str = "web-0", **spec: Any) -> Json:
+    """A request as its user writes it."""
+    return {
+        "apiVersion": BETA,
+        "kind": "ContainerRecreateRequest",
+        "metadata": {"name": "again", "namespace": NAMESPACE},
+        "spec": {"podName": pod, "containers": [{"name": one} for one in containers], **spec},
+    }
+
+
 class Manager:
     """The manager's webhook, called as the API server does, and its controller."""
 
@@ -49,25 +59,20 @@ class Manager:
         review = msgspec.structs.replace(review_of(CONTAINER_RECREATE_REQUEST, body, old), username="tenant")
         return await mutate(Lookups(self.node.client), parse_gates(gates).enabled, review)
 
-    async def request(self, *containers: str, name: str = "again", version: str = BETA, **spec: Any) -> Json:
+    async def request(self, *containers: str, **spec: Any) -> Json:
         """Create a request for web-0, filled in by the webhook."""
-        body = {
-            "apiVersion": version,
-            "kind": "ContainerRecreateRequest",
-            "metadata": {"name": name, "namespace": NAMESPACE},
-            "spec": {"podName": "web-0", "containers": [{"name": one} for one in containers], **spec},
-        }
+        body = body_of(*containers, **spec)
         answer = await self.answer(body)
         assert not isinstance(answer, Denied), answer.message
         return await self.node.client.create(RECREATE_REQUESTS, apply(answer.operations, body), NAMESPACE)
 
-    async def get(self, name: str = "again") -> Json:
-        found: Json = await self.node.client.get(RECREATE_REQUESTS, name, NAMESPACE)
+    async def get(self) -> Json:
+        found: Json = await self.node.client.get(RECREATE_REQUESTS, "again", NAMESPACE)
         return found
 
-    async def completed(self, name: str = "again", seconds: float = 200.0) -> Json:
+    async def completed(self, seconds: float = 200.0) -> Json:
         async def look() -> Json | None:
-            status = (await self.get(name)).get("status") or {}
+            status = (await self.get()).get("status") or {}
             return status if status.get("completionTime") else None
 
         found: Json = await self.node.until(look, seconds)
@@ -119,17 +124,11 @@ GATE = {"readinessGates": [{"conditionType": "KruisePodReady"}]}
 
 
 async def pod_with_gate(there: Manager) -> Json:
-    client = there.node.client
-    body = {
-        "metadata": {"name": "web-0"},
-        "spec": {"nodeName": NODE, "containers": [{"name": "app", "image": "nginx:1"}], **GATE},
-    }
-    created = await client.create(PODS, body, NAMESPACE)
+    spec = {"nodeName": NODE, "containers": [{"name": "app", "image": "nginx:1"}], **GATE}
+    created = await there.node.client.create(PODS, {"metadata": {"name": "web-0"}, "spec": spec}, NAMESPACE)
     there.node.runtime.start(created["metadata"]["uid"], "app")
-    ready = [
-        {"type": type_, "status": "True"} for type_ in ("Ready", "ContainersReady", "KruisePodReady", "Initialized")
-    ]
-    return await there.node.report(conditions=ready)
+    conditions = ("Ready", "ContainersReady", "KruisePodReady", "Initialized")
+    return await there.node.report(conditions=[{"type": one, "status": "True"} for one in conditions])
 
 
 def condition(pod: Json, type_: str = "KruisePodReady") -> Json:
@@ -184,12 +183,9 @@ class Telling:
 @pytest.mark.behaviour("CRR-69")
 @pytest.mark.parametrize("stranger", [False, True], ids=["a user who may not read the Pod", "a stranger"])
 async def test_a_review_reveals_no_pod_that_its_user_may_not_read(stranger: bool) -> None:
-    spec = {"podName": "web-0", "containers": [{"name": "app"}]}
-    metadata = {"name": "again", "namespace": NAMESPACE}
-    body = {"apiVersion": BETA, "kind": "ContainerRecreateRequest", "metadata": metadata, "spec": spec}
     token = STRANGER.set(stranger)
     try:
-        review = review_of(CONTAINER_RECREATE_REQUEST, body)
+        review = review_of(CONTAINER_RECREATE_REQUEST, body_of("app"))
         answer = await mutate(Telling(may_read=stranger), parse_gates("").enabled, review)
     finally:
         STRANGER.reset(token)
@@ -338,50 +334,38 @@ async def test_a_request_continues_for_pods_whose_sidecars_are_being_ended(there
 @in_world(agent=False, kubelet=False)
 async def test_invalid_requests_are_refused(there: Manager) -> None:
     await there.node.pod({"name": "app"})
-
-    def body(pod: str = "web-0", *containers: str, **spec: Any) -> Json:
-        return {
-            "apiVersion": BETA,
-            "kind": "ContainerRecreateRequest",
-            "metadata": {"name": "x", "namespace": NAMESPACE},
-            "spec": {"podName": pod, "containers": [{"name": one} for one in containers], **spec},
-        }
-
     for wrong, message in (
-        (body("none", "app"), f'spec.podName: Not found: "none": there is no such Pod in namespace {NAMESPACE}'),
-        (body("web-0", "nope"), 'spec.containers[0].name: Not found: "nope": Pod web-0 has app'),
-        (body("web-0", "app", activeDeadlineSeconds=2), "spec.activeDeadlineSeconds: Invalid value: 2: "),
+        (body_of("app", pod="none"), f'spec.podName: Not found: "none": there is no such Pod in namespace {NAMESPACE}'),
+        (body_of("nope"), 'spec.containers[0].name: Not found: "nope": Pod web-0 has app'),
+        (body_of("app", activeDeadlineSeconds=2), "spec.activeDeadlineSeconds: Invalid value: 2: "),
     ):
         answer = await there.answer(wrong)
         assert isinstance(answer, Denied)
         assert answer.message.startswith(message)
         assert answer.code == 400
-    off = await there.answer(body("web-0", "app"), gates="KruiseDaemon=false")
+    stored = body_of("app")
+    off = await there.answer(stored, gates="KruiseDaemon=false")
     assert isinstance(off, Denied)
     assert off.message.startswith("feature-gate KruiseDaemon is not enabled; ")
     assert off.code == 403
     await there.node.client.delete(NODES, NODE)
-    answer = await there.answer(body("web-0", "app"))
+    answer = await there.answer(stored)
     assert answer.message.endswith(f"its Node {NODE} does not exist")
-    stored = body("web-0", "app")
-    changed = body("web-0", "app", activeDeadlineSeconds=30)
-    answer = await there.answer(changed, stored)
+    answer = await there.answer(body_of("app", activeDeadlineSeconds=30), stored)
     assert (answer.code, answer.message) == (403, "spec: Forbidden: a request is immutable; create a new one")
     assert not isinstance(await there.answer(stored, stored, gates="KruiseDaemon=false"), Denied)
 
 
+NOW = datetime(2026, 1, 1, 0, 0, 10, tzinfo=UTC)
+
+
 def request(**status: Any) -> ContainerRecreateRequest:
+    labels = {"crr.apps.kruise.io/pod-uid": "u"}
+    container = {"name": "app", "statusContext": {"containerID": "containerd://1", "restartCount": 0}}
     return ContainerRecreateRequest.model_validate(
         {
-            "metadata": {
-                "name": "r",
-                "creationTimestamp": "2026-01-01T00:00:00Z",
-                "labels": {"crr.apps.kruise.io/pod-uid": "u"},
-            },
-            "spec": {
-                "podName": "p",
-                "containers": [{"name": "app", "statusContext": {"containerID": "containerd://1", "restartCount": 0}}],
-            },
+            "metadata": {"name": "r", "creationTimestamp": "2026-01-01T00:00:00Z", "labels": labels},
+            "spec": {"podName": "p", "containers": [container]},
             "status": {"phase": "Recreating", **status},
         }
     )
@@ -404,14 +388,10 @@ def pod(container: str, started: str | None) -> Pod:
     ],
 )
 def test_the_snapshot_lists_containers_started_before_the_request(seen: Pod, wanted: list[str]) -> None:
-    now = parsed_rfc3339("2026-01-01T00:00:10Z")
-    assert now is not None
-    step = plan.step(request(), seen, now)
-    snapshot = (step.status or {}).get("containerStatusSnapshot", [])
+    snapshot = (plan.step(request(), seen, NOW).status or {}).get("containerStatusSnapshot", [])
     assert [one["containerID"] for one in snapshot] == wanted
     known = request(containerStatusSnapshot=[{"name": "app", "containerID": "containerd://9"}])
-    again = plan.step(known, seen, now).status
-    assert (again is not None) == bool(wanted)
+    assert (plan.step(known, seen, NOW).status is not None) == bool(wanted)
 
 
 def ended_pod(state: Json, *conditions: str) -> Pod:
@@ -433,8 +413,6 @@ def ended_pod(state: Json, *conditions: str) -> Pod:
     ],
 )
 def test_a_request_for_sidecars_continues_after_the_pod_got_its_final_phase(seen: Pod, ends: bool) -> None:
-    now = parsed_rfc3339("2026-01-01T00:00:10Z")
-    assert now is not None
-    status = plan.step(request(), seen, now).status or {}
+    status = plan.step(request(), seen, NOW).status or {}
     assert ("completionTime" in status) is ends
     assert status.get("message", plan.POD_ENDED) == plan.POD_ENDED

@@ -125,7 +125,7 @@ class Side:
 
 
 @pytest.mark.behaviour("DS-82", "DS-53", "DS-18", "DS-24", "DS-28", "DS-41", "DS-44", "DS-66", "DS-69")
-def test_behaves_like_native_through_taints_cordons_updates_and_node_removal(tmp_path: Path) -> None:
+def test_a_daemonset_behaves_like_a_native_one_through_taints_cordons_and_updates(tmp_path: Path) -> None:
     with (
         ControlPlane(controller_manager_args=CONTROLLERS, scheduler=True) as api,
         manager(api, tmp_path / "manager"),

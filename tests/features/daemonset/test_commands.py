@@ -119,7 +119,7 @@ async def test_a_plan_names_the_new_revision(cluster: SmallCluster, taken: bool)
 
 
 @virtual
-async def test_a_template_with_the_current_hash_is_a_different_one() -> None:
+async def test_a_template_whose_hash_is_taken_gets_another_revision() -> None:
     """The hash input does not separate arguments, so different templates can have equal hashes."""
 
     def with_args(*args: str) -> dict[str, Any]:

@@ -99,7 +99,7 @@ async def test_a_revision_with_another_hash_is_kept_without_a_rollout() -> None:
 
 @virtual
 @pytest.mark.behaviour("DS-53", "PM-90")
-async def test_taken_names_are_skipped() -> None:
+async def test_a_taken_revision_name_is_skipped() -> None:
     async def taken(cluster: SmallCluster) -> None:
         body = {"metadata": {"name": "ds-578fd4b58b"}, "revision": 1, "data": {"spec": {}}}
         await cluster.user.create(CONTROLLERREVISIONS, body, NAMESPACE)

@@ -16,19 +16,24 @@ HANDLERS = handlers(TemplateLookups())
 
 
 def daemon_set(version: str = BETA, *, annotations: Json | None = None, **spec: Any) -> Json:
-    """Return a valid DaemonSet with ``spec`` merged over it; None removes a field."""
-    template = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "main", "image": "nginx:1"}]}}
-    whole = {"selector": {"matchLabels": {"app": "web"}}, "template": template, **spec}
+    """Return a valid DaemonSet with ``spec`` merged over it."""
     return {
         "apiVersion": version,
         "kind": "DaemonSet",
         "metadata": {"name": "ds", "namespace": "shop", **({"annotations": annotations} if annotations else {})},
-        "spec": {key: value for key, value in whole.items() if value is not None},
+        "spec": {"selector": {"matchLabels": {"app": "web"}}, "template": template(), **spec},
+    }
+
+
+def template(**pod: Any) -> Json:
+    return {
+        "metadata": {"labels": {"app": "web"}},
+        "spec": {"containers": [{"name": "main", "image": "nginx:1"}], **pod},
     }
 
 
 def rolling(**fields: Any) -> Json:
-    return {"type": "RollingUpdate", "rollingUpdate": fields}
+    return {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": fields}}
 
 
 def write(obj: Json, old: Json | None = None) -> Written:
@@ -40,7 +45,7 @@ PROGRESSIVE = "daemonset.kruise.io/progressive-create-pod"
 UNREADABLE = {"matchExpressions": [{"key": "a", "operator": "In"}]}
 
 
-@pytest.mark.behaviour("DS-11", "DS-12", "DS-13", "DS-14")
+@pytest.mark.behaviour("DS-9", "DS-11", "DS-12", "DS-13", "DS-14")
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
@@ -50,37 +55,26 @@ UNREADABLE = {"matchExpressions": [{"key": "a", "operator": "In"}]}
         (rolling(rollingUpdateType="InPlaceIfPossible", maxSurge=1), "must be 0 for InPlaceIfPossible type"),
         (rolling(partition="101%"), "must not be greater than 100%"),
         (rolling(partition="x"), "a valid percent string"),
+        ({"lifecycle": {"inPlaceUpdate": {"labelsHandler": {"a": "b"}}}}, "spec.lifecycle.inPlaceUpdate: Forbidden"),
+        ({"template": template(activeDeadlineSeconds=5)}, "activeDeadlineSeconds"),
     ],
 )  # fmt: skip
-def test_an_invalid_update_strategy_is_refused(spec: Json, message: str) -> None:
+def test_an_invalid_spec_is_refused(spec: Json, message: str) -> None:
     for version in (ALPHA, BETA):
-        refused = write(daemon_set(version, updateStrategy=spec))
+        refused = write(daemon_set(version, **spec))
         assert refused.code == 422
         assert message in refused.message
 
 
 @pytest.mark.behaviour("DS-13")
 def test_a_partition_has_no_upper_bound_as_a_number() -> None:
-    assert write(daemon_set(updateStrategy=rolling(partition=10_000))).obj is not None
+    assert write(daemon_set(**rolling(partition=10_000))).obj is not None
 
 
 @pytest.mark.behaviour("DS-12", "DS-5")
 def test_surging_with_max_unavailable_is_refused() -> None:
-    refused = write(daemon_set(ALPHA, updateStrategy=rolling(rollingUpdateType="Surging", maxUnavailable=1)))
+    refused = write(daemon_set(ALPHA, **rolling(rollingUpdateType="Surging", maxUnavailable=1)))
     assert "may not be set when maxUnavailable is non-zero" in refused.message
-
-
-@pytest.mark.behaviour("DS-14")
-def test_an_in_place_hook_is_refused() -> None:
-    refused = write(daemon_set(lifecycle={"inPlaceUpdate": {"labelsHandler": {"a": "b"}}}))
-    assert refused.message.startswith("spec.lifecycle.inPlaceUpdate: Forbidden")
-
-
-@pytest.mark.behaviour("DS-9")
-def test_a_pod_deadline_is_refused() -> None:
-    template: Json = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "a", "image": "b"}]}}
-    template["spec"]["activeDeadlineSeconds"] = 5
-    assert "activeDeadlineSeconds" in write(daemon_set(template=template)).message
 
 
 @pytest.mark.behaviour("DS-84")
@@ -93,7 +87,7 @@ def test_a_pod_deadline_is_refused() -> None:
         ({"lifecycle": {"preNormal": {"labelsHandler": {"a": "b"}}}}, "has no effect"),
         ({"lifecycle": {"preDelete": {}}}, "it has no effect"),
         ({"updateStrategy": {"type": "OnDelete", "rollingUpdate": {"paused": True}}}, "has no effect"),
-        ({"updateStrategy": rolling(selector=UNREADABLE)}, "no Pod is updated"),
+        (rolling(selector=UNREADABLE), "no Pod is updated"),
     ],
 )  # fmt: skip
 def test_likely_mistakes_that_openkruise_admits_get_a_warning(spec: Json, warning: str) -> None:
@@ -104,33 +98,17 @@ def test_likely_mistakes_that_openkruise_admits_get_a_warning(spec: Json, warnin
 
 @pytest.mark.behaviour("DS-82")
 def test_a_native_manifest_is_admitted_with_another_api_version() -> None:
-    native: dict[str, Any] = {
-        "apiVersion": BETA,
-        "kind": "DaemonSet",
-        "metadata": {"name": "fluentd", "namespace": "kube-system", "labels": {"k8s-app": "fluentd"}},
-        "spec": {
-            "selector": {"matchLabels": {"name": "fluentd"}},
-            "template": {
-                "metadata": {"labels": {"name": "fluentd"}},
-                "spec": {
-                    "tolerations": [{"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}],
-                    "containers": [
-                        {
-                            "name": "fluentd",
-                            "image": "fluentd:v5",
-                            "resources": {"limits": {"memory": "200Mi"}},
-                            "volumeMounts": [{"name": "varlog", "mountPath": "/var/log"}],
-                        }
-                    ],
-                    "terminationGracePeriodSeconds": 30,
-                    "volumes": [{"name": "varlog", "hostPath": {"path": "/var/log"}}],
-                },
-            },
-            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "10%", "maxSurge": 0}},
-        },
-    }
+    """The example of Kubernetes' documentation."""
+    resources = {"limits": {"memory": "200Mi"}}
+    mounts = [{"name": "varlog", "mountPath": "/var/log"}]
+    pod = template(
+        tolerations=[{"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}],
+        containers=[{"name": "fluentd", "image": "fluentd:v5", "resources": resources, "volumeMounts": mounts}],
+        terminationGracePeriodSeconds=30,
+        volumes=[{"name": "varlog", "hostPath": {"path": "/var/log"}}],
+    )
     for version in (ALPHA, BETA):
-        found = write({**native, "apiVersion": version})
+        found = write(daemon_set(version, template=pod, **rolling(maxUnavailable="10%", maxSurge=0)))
         assert found.obj is not None, found.message
         assert not found.warnings
 

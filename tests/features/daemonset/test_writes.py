@@ -71,7 +71,7 @@ async def test_budgets_are_checked_before_a_pod_is_changed(kind: str) -> None:
 
 @in_cluster(nodes=6)
 @pytest.mark.behaviour("DS-50", "DS-33")
-async def test_burst_limits_in_place_updates(cluster: SmallCluster) -> None:
+async def test_in_place_updates_complete_despite_a_burst_limit(cluster: SmallCluster) -> None:
     await cluster.apply(
         updateStrategy=rolling("InPlaceIfPossible", maxUnavailable="100%"), burstReplicas=2, minReadySeconds=1
     )

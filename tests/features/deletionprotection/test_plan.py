@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.features.deletionprotection.plan import Count, Gates, judge
-from app.features.deletionprotection.webhooks import DeletionJudge
 from app.kube.admission import Allowed, Denied, GroupVersionResource, Operation
 from app.kube.errors import Forbidden, NotFound, RequestInfo, Status, TransportError
 from app.kube.resources import Resource
@@ -362,18 +361,6 @@ def test_an_unreadable_definition_is_a_bad_request(spec: dict[str, Any]) -> None
 @pytest.mark.behaviour("DP-29")
 def test_cascading_does_not_protect_services_and_ingresses(kind: str) -> None:
     assert Cluster().decide(deletion(kind, protected(kind, "Cascading"))) == Allowed()
-
-
-@pytest.mark.parametrize(
-    ("review", "unknown"),
-    [
-        (NAMESPACE, "Namespace shop has active Pods or Bound volume claims"),
-        (deletion("CustomResourceDefinition", crd()), "there are objects of widgets.example.com"),
-    ],
-)
-async def test_without_a_cluster_the_answer_names_what_is_unknown(review: Any, unknown: str) -> None:
-    judge = DeletionJudge(KINDS[review.kind.kind], None, Gates(crd_cascading=True), lambda *_: None)
-    assert await judge(review) == Allowed((f"without a cluster, it is unknown whether {unknown}",))
 
 
 FIELDS = ("metadata", "labels", "spec", "replicas", "name", "names", "group", "versions", "storage", "kind", LABEL)

@@ -14,9 +14,9 @@ from app.kube.admission import Allowed, Denied, Review
 from app.kube.clock import SystemClock
 from app.manager.gates import parse_gates
 from app.manager.standalone import Standalone
-from tests.features.deletionprotection.reviews import FORBIDDEN, deletion, protected
+from tests.features.deletionprotection.reviews import FORBIDDEN, WIDGETS, deletion, protected
 
-GATES = parse_gates("")
+GATES = parse_gates("DeletionProtectionForCRDCascadingGate=true")
 
 
 async def decide(review: Review, folder: Path | None = None) -> Any:
@@ -34,10 +34,16 @@ async def test_always_is_refused() -> None:
     assert decision.message == FORBIDDEN + "Always"
 
 
-async def test_checks_that_need_a_cluster_pass_with_a_warning() -> None:
-    decision = await decide(deletion("Namespace", protected("Namespace", "Cascading")))
-    text = "without a cluster, it is unknown whether Namespace shop has active Pods or Bound volume claims"
-    assert decision == Allowed((text,))
+@pytest.mark.parametrize(
+    ("kind", "unknown"),
+    [
+        ("Namespace", "Namespace shop has active Pods or Bound volume claims"),
+        ("CustomResourceDefinition", "there are objects of widgets.example.com"),
+    ],
+)
+async def test_checks_that_need_a_cluster_pass_with_a_warning(kind: str, unknown: str) -> None:
+    decision = await decide(deletion(kind, protected(kind, "Cascading", spec=WIDGETS)))
+    assert decision == Allowed((f"without a cluster, it is unknown whether {unknown}",))
 
 
 async def test_the_table_file_is_used_and_is_not_an_object(tmp_path: Path) -> None:

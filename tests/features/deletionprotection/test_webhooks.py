@@ -38,17 +38,16 @@ def test_an_ineffective_label_gets_a_warning(kind: str, value: str, warning: str
     assert decide(written(kind, value)) == Allowed((f"label {LABEL}={warning}",))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("value", [None, "Always"])
+CASCADING = ("Namespace", "CustomResourceDefinition", "Deployment", "ReplicaSet", "StatefulSet")
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [*((kind, value) for kind in KINDS for value in (None, "Always")), *((kind, "Cascading") for kind in CASCADING)],
+)
 @pytest.mark.behaviour("DP-54")
 def test_an_effective_label_gets_no_warning(kind: str, value: str | None) -> None:
     assert decide(written(kind, value)) == Allowed()
-
-
-@pytest.mark.parametrize("kind", ["Namespace", "CustomResourceDefinition", "Deployment", "ReplicaSet", "StatefulSet"])
-@pytest.mark.behaviour("DP-54")
-def test_cascading_is_valid_only_for_some_kinds(kind: str) -> None:
-    assert decide(written(kind, "Cascading")) == Allowed()
 
 
 @pytest.mark.parametrize("obj", [None, {}, {"metadata": 1}, {"metadata": {"labels": 1}}, {"metadata": {"labels": {}}}])

@@ -42,6 +42,11 @@ async def job(
     await there.create(JOBS, name, body, **({"annotations": annotations} if annotations else {}))
 
 
+async def stored(there: World) -> Json:
+    found: Json = await there.client.get(JOBS, "ej", NAMESPACE)
+    return found
+
+
 async def injected(there: World) -> list[str]:
     return sorted(one["metadata"]["name"] for one in await there.pods() if one["spec"].get("ephemeralContainers"))
 
@@ -87,8 +92,7 @@ async def test_pods_are_processed_in_turn_and_the_job_expires(there: World) -> N
     found = await status(there, phase="Succeeded", succeeded=3, running=0)
     assert [one["type"] for one in found["conditions"]] == ["Initialized", "JobSucceeded"]
     (container,) = (await there.pods())[0]["spec"]["ephemeralContainers"]
-    held = await there.get(JOBS, "ej")
-    assert held is not None
+    held = await stored(there)
     assert container["env"] == [{"name": "KRUISE_EJOB_ID", "value": held["metadata"]["uid"]}]
     assert held["metadata"]["finalizers"] == ["apps.kruise.io/ephemeralcontainers-cleanup"]
     assert held["spec"]["template"]["ephemeralContainers"] == [{**CONTAINER, "resources": {}}]
@@ -151,7 +155,7 @@ async def test_a_paused_job_has_no_deadline(there: World) -> None:
 
 @pytest.mark.behaviour("EJ-12", "EJ-11", "EJ-2")
 @in_world
-async def test_paused_empty_and_broken_jobs(there: World) -> None:
+async def test_a_paused_job_waits_and_one_without_containers_is_an_error(there: World) -> None:
     await job(there, paused=True)
     await status(there, phase="Paused", match=0)
     await pods(there, 1)
@@ -337,23 +341,18 @@ async def test_pods_with_containers_from_before_takeover_keep_their_slot(there: 
     await pods(there, 3)
     there.manager.refuse = lambda _: True
     await job(there, replicas=2, parallelism=1, paused=seen)
-    held = await there.get(JOBS, "ej")
-    assert held is not None
-    mark = {"name": "KRUISE_EJOB_ID", "value": held["metadata"]["uid"]}
+    mark = {"name": "KRUISE_EJOB_ID", "value": (await stored(there))["metadata"]["uid"]}
     patch = {"spec": {"ephemeralContainers": [{**CONTAINER, "env": [mark]}]}}
     await there.change(PODS, "p1", patch, "ephemeralcontainers")
     await reports(there, "p1", {"running": {}})
     there.manager.refuse = lambda _: False
     await status(there, phase="Paused" if seen else "Running", match=2, running=1)
     await there.settled(3.0)
-    held = await there.get(JOBS, "ej")
-    assert held is not None
-    assert "annotations" not in held["metadata"]
+    assert "annotations" not in (await stored(there))["metadata"]
     await there.client.delete(PODS, "p1", NAMESPACE)
     await there.settled(3.0)
-    held = await there.get(JOBS, "ej")
-    assert held is not None
-    assert '"pod":"p1"' in held["metadata"]["annotations"]["apps.kruise.io/ephemeraljob-begun"]
+    record = (await stored(there))["metadata"]["annotations"]["apps.kruise.io/ephemeraljob-begun"]
+    assert '"pod":"p1"' in record
     await there.change(JOBS, "ej", {"spec": {"paused": False}})
     await there.settled(3.0)
     assert await injected(there) == ["p0"]

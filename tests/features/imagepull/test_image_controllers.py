@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.features.imagepull.defaults import job_with_defaults
-from app.kube.resources import NAMESPACES, NODES, PODS, SECRETS
+from app.kube.resources import NODES, PODS, SECRETS
 from app.workloads.predownload import Puller, pull_job
 from tests.features.imagepull.world import AGENTS, BETA, JOBS, NODE_IMAGES, World, in_world
 
@@ -110,7 +110,7 @@ async def test_an_unresponsive_node_fails_after_ten_minutes(there: World) -> Non
     assert (tag["phase"], tag["message"]) == ("Failed", "node has not responded for a long time")
     assert (found["status"]["desired"], found["status"]["failed"]) == (1, 1)
     await there.settled()
-    told = [one for one in await there.events() if one["reason"] == "PullImageFailed"]
+    told = await there.events("PullImageFailed")
     assert {one["involvedObject"]["kind"] for one in told} == {"ImagePullJob", "NodeImage"}
     text = "Failed to pull image nginx:1.27 on node n1 for node has not responded for a long time"
     assert {one["message"] for one in told} == {text}
@@ -133,12 +133,8 @@ async def test_images_are_pulled_on_a_limited_number_of_nodes_at_once(there: Wor
     assert found["metadata"]["finalizers"] == ["apps.kruise.io/deletion-protection"]
     tag = await there.tag("n1")
     (owner,) = tag["ownerReferences"]
-    assert (owner["apiVersion"], owner["kind"], owner["namespace"], owner["name"]) == (
-        "apps.kruise.io/v1beta1",
-        "ImagePullJob",
-        "default",
-        "warm",
-    )
+    names = [owner[field] for field in ("apiVersion", "kind", "namespace", "name")]
+    assert names == ["apps.kruise.io/v1beta1", "ImagePullJob", "default", "warm"]
     assert "version" not in tag, "as in OpenKruise the first is not written"
     assert tag["imagePullPolicy"] == "IfNotPresent"
     ends["n1"] = "Succeeded"
@@ -360,11 +356,7 @@ async def test_pull_secrets_are_copied_shared_and_released(there: World) -> None
     reference = {"namespace": "kruise-daemon-config", "name": copy["metadata"]["name"], "mode": "batch"}
     assert found["spec"]["images"]["nginx"]["pullSecrets"] == [reference]
     await there.client.patch(SECRETS, "regcred", {"data": {".dockerconfigjson": "e30K"}}, "default")
-
-    async def follows() -> bool:
-        return [one["data"] for one in await there.copies()] == [{".dockerconfigjson": "e30K"}]
-
-    await there.until(follows)
+    await there.becomes(there.copied, [{".dockerconfigjson": "e30K"}])
     await there.client.delete(JOBS, "one", "default")
     await there.settled(2)
     (copy,) = await there.copies()
@@ -373,7 +365,7 @@ async def test_pull_secrets_are_copied_shared_and_released(there: World) -> None
     await there.counts("two", succeeded=1, message="job has completed")
     await there.settled(2)
     assert await there.copies() == []
-    told = [one for one in await there.events() if one["reason"] == "PullSecretNotFound"]
+    told = await there.events("PullSecretNotFound")
     assert {one["involvedObject"]["name"] for one in told} == {"two"}
 
 
@@ -440,7 +432,7 @@ async def test_a_job_without_access_to_its_secrets_pulls_and_reports_them(there:
     await there.job(pullSecrets=["regcred"])
     await there.counts(active=1)
     assert await there.copies() == []
-    (told,) = [one for one in await there.events() if one["reason"] == "PullSecretForbidden"]
+    (told,) = await there.events("PullSecretForbidden")
     assert told["message"] == (
         "the manager may not get Secrets in namespace default, pulling without: regcred. To allow it, add default"
         " to imagePullJob.secretNamespaces in the chart values, or bind ClusterRole"
@@ -453,25 +445,13 @@ async def test_a_job_without_access_to_its_secrets_pulls_and_reports_them(there:
 
 
 @pytest.mark.behaviour("IMG-32", "IMG-113")
+@pytest.mark.parametrize("status", [403, 500])
 @in_world
-async def test_an_unreadable_secret_of_a_manual_list_is_kept(there: World) -> None:
+async def test_owners_and_secrets_that_cannot_be_read_are_kept_and_delay_nothing_else(
+    there: World, status: int
+) -> None:
     await there.nodes("n1")
-    there.forbidden.add("default")
-    tag = {"tag": "22.04", "createdAt": "2030-01-01T00:00:00Z", "pullPolicy": {"ttlSecondsAfterFinished": 100}}
-    secrets = [{"namespace": "default", "name": "none"}]
-    images = {"ubuntu": {"tags": [tag], "pullSecrets": secrets}}
-    await there.client.patch(NODE_IMAGES, "n1", {"spec": {"images": images}})
-    await there.settled(60)
-    found = await there.get(NODE_IMAGES, "n1")
-    assert found["spec"]["images"]["ubuntu"]["pullSecrets"] == secrets
-    await there.settled(60)  # an unreadable secret delays nothing else
-    assert await there.tag("n1", "ubuntu", "22.04") is None
-
-
-@pytest.mark.behaviour("IMG-32")
-@in_world
-async def test_owners_and_secrets_that_cannot_be_read_delay_nothing_else(there: World) -> None:
-    await there.nodes("n1")
+    there.manager.status = status
     there.manager.refuse = lambda request: request.path.endswith(("/imagepulljobs/former", "/secrets/none"))
     tag = {"tag": "22.04", "createdAt": "2030-01-01T00:00:00Z", "pullPolicy": {"ttlSecondsAfterFinished": 100}}
     owner = {"apiVersion": BETA, "kind": "ImagePullJob", "namespace": "default", "name": "former", "uid": "1"}
@@ -496,7 +476,7 @@ async def test_secret_names_cannot_select_other_secrets(there: World) -> None:
     await there.job(pullSecrets=wanted)
     await there.counts(active=1)
     assert there.guarded.asked == ["a%3Fb"]
-    (told,) = [one["message"] for one in await there.events() if one["reason"] == "PullSecretNotFound"]
+    (told,) = [one["message"] for one in await there.events("PullSecretNotFound")]
     assert told.endswith(": " + ", ".join(wanted))
 
 
@@ -518,22 +498,6 @@ async def test_a_source_is_polled_less_often_as_the_job_ages(there: World) -> No
     (copy,) = await there.copies()
     await there.client.delete(SECRETS, copy["metadata"]["name"], AGENTS)
     await there.until(lambda: there.copies(), 301)
-
-
-@pytest.mark.behaviour("IMG-102")
-@in_world
-async def test_without_the_agent_namespace_a_job_reports_it_and_can_be_deleted(there: World) -> None:
-    await there.nodes("n1")
-    await there.client.delete(NAMESPACES, "kruise-daemon-config")
-    await there.settled()
-    await there.secret("regcred")
-    await there.job(pullSecrets=["regcred"])
-    await there.settled()
-    told = [one["message"] for one in await there.events() if one["reason"] == "FailedSyncPullSecrets"]
-    assert told
-    await there.client.delete(JOBS, "warm", "default")
-    await there.settled(20)
-    assert await there.get(JOBS, "warm", "default") is None
 
 
 # ---- Images that a workload pulls ahead

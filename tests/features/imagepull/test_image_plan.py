@@ -338,7 +338,9 @@ def test_a_job_is_found_among_thousands_that_share_its_tag() -> None:
 
 @pytest.mark.behaviour("IMG-40")
 def test_parts_of_node_images_are_shared_while_in_use() -> None:
-    one, other = (decode_node_image(msgspec.json.encode(tagged(2))) for _ in range(2))
+    given = tagged(2)
+    given["spec"]["images"]["nginx"]["tags"][0]["ownerReferences"] = [{"uid": "u1"}]
+    one, other = (decode_node_image(msgspec.json.encode({**given, "metadata": {"name": name}})) for name in "ab")
     assert one.spec.images["nginx"] is other.spec.images["nginx"]
     status = ref(one.status.image_statuses["nginx"])
     assert status() is other.status.image_statuses["nginx"]
@@ -394,16 +396,6 @@ def test_a_missing_node_image_gets_no_tag_and_fails_at_the_deadline() -> None:
 
 
 # ---- memory
-
-
-def test_a_job_keeps_a_node_to_which_it_has_added_its_tag() -> None:
-    def found(node: str, **entry: Any) -> NodeImage:
-        tags = [{"tag": "1", "version": 1, "createdAt": STAMP, "ownerReferences": [{"uid": "u1"}]}]
-        images = {"nginx": {"tags": tags, **entry}}
-        return decode_node_image(msgspec.json.encode({"metadata": {"name": node}, "spec": {"images": images}}))
-
-    first, second = found("n1"), found("n2")
-    assert first.spec.images["nginx"] is second.spec.images["nginx"]
 
 
 @pytest.mark.behaviour("IMG-40", "IMG-111")

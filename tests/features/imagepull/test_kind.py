@@ -62,7 +62,6 @@ def test_node_image_errors_name_the_field() -> None:
         ({"parallelism": "5"}, ""),
         ({"parallelism": "0"}, ""),
         ({"parallelism": "-1"}, "spec.parallelism: Invalid value: -1: parallelism must be non-negative"),
-        ({"parallelism": "9" * 40}, 'spec.parallelism: Invalid value: "' + "9" * 40),
     ],
 )
 def test_job_errors_name_the_field(change: dict[str, Any], message: str) -> None:

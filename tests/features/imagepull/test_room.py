@@ -141,17 +141,10 @@ def test_three_greedy_namespaces_leave_room_for_a_fourth(wanted: list[tuple[str,
 
 def test_few_waiting_jobs_wake_at_a_time_and_all_get_a_turn() -> None:
     waiting = WaitingJobs(Random(1))
-    old, new = (
-        decode_node_image(
-            msgspec.json.encode(
-                {
-                    "metadata": {"name": "n1", "resourceVersion": version},
-                    "spec": {"images": {one: {"tags": [{"tag": "1"}]} for one in names("i", count)}},
-                }
-            )
-        )
-        for version, count in (("1", 9), ("2", 8))
-    )
+    images = {one: {"tags": [{"tag": "1"}]} for one in names("i", 9)}
+    old = read({"metadata": {"name": "n1", "resourceVersion": "1"}, "spec": {"images": {**images}}})
+    images.pop("i8")
+    new = read({"metadata": {"name": "n1", "resourceVersion": "2"}, "spec": {"images": images}})
     assert not list(waiting.woken(old, new, lambda _: True))
     keys = [ObjectKey("a", f"j{number}") for number in range(3_000)]
     assert all(waiting.add(key) for key in keys)
@@ -187,10 +180,10 @@ async def repositories(there: World, node: str) -> set[str]:
 
 @pytest.mark.behaviour("IMG-111")
 def test_by_default_one_namespace_may_fill_a_node_image() -> None:
-    node_image = read({"metadata": {"name": "n1"}, "spec": {"images": {one: {"tags": []} for one in names("i", 255)}}})
-    full = read({"metadata": {"name": "n1"}, "spec": {"images": {one: {"tags": []} for one in names("i", 256)}}})
-    found = [has_room(one, usage_of(one), job("a", "u"), FamiliarImage("new", "1")) for one in (node_image, full)]
-    assert found == [True, False]
+    for count, room in ((255, True), (256, False)):
+        images = {one: {"tags": []} for one in names("i", count)}
+        known = read({"metadata": {"name": "n1"}, "spec": {"images": images}})
+        assert has_room(known, usage_of(known), job("a", "u"), FamiliarImage("new", "1")) is room
 
 
 @pytest.mark.behaviour("IMG-111")
@@ -225,7 +218,7 @@ async def test_a_greedy_namespace_waits_and_others_proceed(there: World) -> None
             " ttlSecondsAfterFinished"
         )
         assert (one["desired"], one["active"]) == (1, 0)
-    told = [one for one in await there.events() if one["reason"] == "NoRoomOnNode"]
+    told = await there.events("NoRoomOnNode")
     assert {one["involvedObject"]["name"] for one in told} == set(waiting)
     assert {(one["involvedObject"]["namespace"], one["count"]) for one in told} == {("greedy", 1)}
     # Waiting causes no writes.

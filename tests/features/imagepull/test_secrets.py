@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from app.features.imagepull.defaults import job_with_defaults
 from app.features.imagepull.secrets import WATCHED_COPIES, PullSecrets
-from app.kube.client import Client
-from app.kube.clock import rfc3339
-from app.kube.resources import NAMESPACES, NODES, SECRETS, ObjectKey
+from app.kube.resources import NAMESPACES, SECRETS, ObjectKey
 from app.kube.store import Store
-from tests.features.imagepull.world import AGENTS, BETA, JOBS, World, in_world, world
+from tests.features.imagepull.world import AGENTS, JOBS, World, in_world, world
 from tests.kube.fakes import virtual
-
-HEAD = {"apiVersion": BETA, "kind": "ImagePullJob"}
 
 
 @pytest.mark.behaviour("IMG-64")
@@ -34,12 +29,8 @@ async def test_jobs_that_share_a_secret_share_its_reads_without_conflicts(there:
     await there.settled(3_600)
     assert 20 < len(there.guarded.asked) < 120
     await there.client.patch(SECRETS, "regcred", {"data": {".dockerconfigjson": "e30K"}}, "default")
-
-    async def follows() -> bool:
-        return [one["data"] for one in await there.copies()] == [{".dockerconfigjson": "e30K"}]
-
-    await there.until(follows, 301)
-    assert not [one for one in await there.events() if one["reason"] == "FailedSyncPullSecrets"]
+    await there.becomes(there.copied, [{".dockerconfigjson": "e30K"}], 301)
+    assert not await there.events("FailedSyncPullSecrets")
 
 
 @pytest.mark.behaviour("IMG-64")
@@ -51,7 +42,7 @@ async def test_a_missing_secret_is_reported_once_while_the_event_lasts(there: Wo
     await there.counts(active=1)
 
     async def told() -> list[int]:
-        return [one["count"] for one in await there.events() if one["reason"] == "PullSecretNotFound"]
+        return [one["count"] for one in await there.events("PullSecretNotFound")]
 
     await there.until(told)
     await there.settled(1_800)
@@ -93,36 +84,21 @@ async def test_a_copy_is_deleted_when_its_job_is_removed_by_force(there: World) 
     await there.until(lambda: there.copies())
     await there.client.patch(JOBS, "warm", {"metadata": {"finalizers": None}}, "default")
     await there.client.delete(JOBS, "warm", "default")
-
     await there.becomes(there.copies, [], 60)
 
 
 @pytest.mark.behaviour("IMG-65")
 def test_copies_of_jobs_deleted_while_no_manager_ran_are_deleted_at_its_start() -> None:
-    async def left(client: Client) -> None:
+    async def left(there: World) -> None:
         for name, jobs in (("a-1", "default/gone"), ("b-1", "default/gone,default/warm"), ("c-1", "no job, /,..")):
             annotations = {
                 "imagepulljobs.kruise.io/source-key": f"default/{name[0]}",
                 "imagepulljobs.kruise.io/references": jobs,
             }
-            await client.create(SECRETS, {"metadata": {"name": name, "annotations": annotations}}, AGENTS)
-        body = {
-            **HEAD,
-            "metadata": {"name": "warm"},
-            "spec": {"image": "nginx", "completionPolicy": {}, "pullSecrets": ["b"]},
-        }
-        await client.create(JOBS, job_with_defaults(body), "default")
-        secret = {
-            "metadata": {"name": "b"},
-            "type": "kubernetes.io/dockerconfigjson",
-            "data": {".dockerconfigjson": "e30="},
-        }
-        await client.create(SECRETS, secret, "default")
-
-        since = rfc3339(client.clock.now())
-        ready = [{"type": "Ready", "status": "True", "lastTransitionTime": since}]
-        await client.create(NODES, {"metadata": {"name": "n1"}})
-        await client.patch(NODES, "n1", {"status": {"conditions": ready}}, subresource="status")
+            await there.client.create(SECRETS, {"metadata": {"name": name, "annotations": annotations}}, AGENTS)
+        await there.job(pullSecrets=["b"])
+        await there.secret("b")
+        await there.node("n1")
 
     async def scenario(there: World) -> None:
         async def only_theirs() -> bool:
@@ -150,22 +126,23 @@ async def test_unreferenced_sources_are_forgotten() -> None:
         assert not secrets._known
 
 
-@pytest.mark.behaviour("IMG-64")
+@pytest.mark.behaviour("IMG-64", "IMG-102")
 @in_world
-async def test_a_job_reports_a_missing_agent_namespace(there: World) -> None:
+async def test_a_job_reports_a_missing_agent_namespace_and_can_be_deleted(there: World) -> None:
     await there.nodes("n1")
     there.pull = lambda node, image: None
     await there.client.delete(NAMESPACES, AGENTS)
     await there.secret("regcred")
     await there.job(pullSecrets=["regcred"])
-
-    async def message() -> str:
-        return str((await there.status()).get("message") or "")
+    await there.job("deleted", pullSecrets=["regcred"])
 
     async def named() -> bool:
-        return f"kubectl create namespace {AGENTS}" in await message()
+        return f"kubectl create namespace {AGENTS}" in str((await there.status()).get("message"))
 
     await there.until(named)
+    assert await there.events("FailedSyncPullSecrets")
+    await there.client.delete(JOBS, "deleted", "default")
+    await there.becomes(lambda: there.get(JOBS, "deleted"), None, 20)
     await there.client.create(NAMESPACES, {"metadata": {"name": AGENTS}})
     await there.counts(active=1)
     assert not await named()

@@ -64,18 +64,9 @@ def test_a_workload_job_uses_the_order_of_the_workload() -> None:
             return "Succeeded"
 
         there.pull = pulled
-        body = {
-            "apiVersion": JOBS.api_version,
-            "kind": JOBS.kind,
-            "metadata": {"name": "ahead", "ownerReferences": [owner]},
-            "spec": {
-                "image": "nginx:1.27",
-                "podSelector": {"matchLabels": {"app": "web"}},
-                "parallelism": 1,
-                "completionPolicy": {"type": "Always"},
-            },
-        }
-        await there.client.create(JOBS, job_with_defaults(body), "default")
+        spec = {"image": "nginx:1.27", "podSelector": {"matchLabels": {"app": "web"}}, "completionPolicy": {}}
+        body = job_with_defaults({"spec": {**spec, "parallelism": 1}})
+        await there.create(JOBS, "ahead", body["spec"], ownerReferences=[owner])
         await there.counts("ahead", succeeded=3)
         assert asked == ["n1", "n3", "n2"]
 

@@ -75,7 +75,7 @@ def job(version: str = BETA, **spec: Any) -> Json:
 
 @pytest.mark.behaviour("IMG-4")
 @pytest.mark.parametrize(("version", "finalizers"), [(ALPHA, ["apps.kruise.io/deletion-protection"]), (BETA, None)])
-def test_v1alpha1_defaults_and_finalizer(version: str, finalizers: list[str] | None) -> None:
+def test_jobs_get_defaults_and_those_in_v1alpha1_a_finalizer(version: str, finalizers: list[str] | None) -> None:
     made = written(IMAGE_PULL_JOB, of(IMAGE_PULL_JOB), job(version))
     assert made.obj is not None
     assert made.obj["spec"] == {

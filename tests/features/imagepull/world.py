@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -117,6 +117,9 @@ class World(cluster.World):
     async def copies(self) -> list[Json]:
         return (await self.client.list(SECRETS, AGENTS)).items
 
+    async def copied(self) -> list[Json]:
+        return [one["data"] for one in await self.copies()]
+
     # ---- the agents
 
     async def agents(self) -> None:
@@ -162,24 +165,10 @@ class World(cluster.World):
 
 
 @asynccontextmanager
-async def world(
-    *,
-    agents: bool = True,
-    more: tuple[Feature, ...] = (),
-    before: Callable[[Client], Awaitable[None]] | None = None,
-    **options: Any,
-) -> AsyncIterator[World]:
-    """``more``: other features to run; ``before``: called before the controllers start."""
-    async with cluster.cluster(
-        World,
-        FEATURE,
-        *more,
-        namespaces=[AGENTS],
-        connection=Guarded,
-        gates="ImagePullJobGate=true",
-        before=(lambda there: before(there.client)) if before is not None else None,
-        **options,
-    ) as there:
+async def world(*, agents: bool = True, more: tuple[Feature, ...] = (), **options: Any) -> AsyncIterator[World]:
+    """``more``: other features to run."""
+    options |= {"namespaces": [AGENTS], "connection": Guarded, "gates": "ImagePullJobGate=true"}
+    async with cluster.cluster(World, FEATURE, *more, **options) as there:
         if not agents:
             yield there
             return

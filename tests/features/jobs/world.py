@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from app.api.kind import KindDefinition
 from app.framework.feature import Feature
-from app.kube.resources import EVENTS, PODS, Resource
+from app.kube.resources import PODS, Resource
 from tests.kit import cluster
 from tests.kit.cluster import Json, scenarios
 
@@ -23,12 +23,12 @@ class World(cluster.World):
     async def pods(self) -> list[Json]:
         return (await self.client.list(PODS, NAMESPACE)).items
 
-    async def events(self) -> list[Json]:
+    async def events(self, reason: str = "") -> list[Json]:
         await self.settled(1.0)
-        return (await self.client.list(EVENTS, NAMESPACE)).items
+        return await super().events(reason)
 
     async def messages(self, reason: str) -> list[str]:
-        return [one["message"] for one in await self.events() if one["reason"] == reason]
+        return [one["message"] for one in await self.events(reason)]
 
     async def reasons(self) -> list[str]:
         return [one["reason"] for one in await self.events()]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping
 from math import inf
-from typing import Any
 
 from app.api import names
 from app.features.daemonset.plan.scale import DaemonPod, Observed, observe
@@ -75,6 +74,3 @@ def old_pods(*changed: DaemonPod, nodes: int = 5) -> list[DaemonPod]:
 
 def nodes_of(pods: Iterable[DaemonPod]) -> list[str]:
     return [one.node for one in pods]
-
-
-Json = dict[str, Any]

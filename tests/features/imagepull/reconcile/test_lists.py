@@ -41,7 +41,7 @@ async def test_each_image_has_a_job_and_the_list_completes_with_the_last(there: 
     hashes = {one["metadata"]["labels"]["controller-revision-hash"] for one in (*found.values(), made)}
     assert len(hashes) == 1
     await there.settled()
-    told = [one for one in await there.events() if one["reason"] == "Successful create ImagePullJob"]
+    told = await there.events("Successful create ImagePullJob")
     assert [one["message"] for one in told] == ["Create 3 ImagePullJob"]
 
 
@@ -150,7 +150,7 @@ async def test_the_ttl_belongs_to_the_list_and_no_image_is_pulled_twice(there: W
     assert set(await jobs(there)) == {"b:1"}
     await there.settled(25)
     assert await there.get(LISTS, "several", "default") is None
-    made = [one["message"] for one in await there.events() if one["reason"] == "Successful create ImagePullJob"]
+    made = [one["message"] for one in await there.events("Successful create ImagePullJob")]
     assert made == ["Create 2 ImagePullJob"]
 
 
