@@ -62,7 +62,7 @@ _REPLICASET: Final = ("apps", "ReplicaSet")
 #: Maximum number of deleted workloads that are remembered.
 MAX_GONE: Final = 10_000
 #: Maximum number of unwatched workloads whose Pods one selector may select, because each is read in every reconcile.
-MAX_READ: Final = 256
+MAX_READ: Final = 1_000
 #: Default replicas of a workload.
 _DEFAULT: Final = 1
 
