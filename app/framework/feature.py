@@ -284,7 +284,7 @@ class Feature:
         return tuple(part for part in self.admission if is_on(part.gates, enabled))
 
     def watched_for_admission(self, enabled: Enabled) -> Iterable[Watched[Any]]:
-        """Return the objects that processes serving reviews watch."""
+        """Return the objects watched by the processes that serve reviews."""
         return (one for part in self.judging(enabled) for one in part.watched)
 
     def watched_for_controllers(self, enabled: Enabled) -> Iterable[Watched[Any]]:

@@ -231,8 +231,8 @@ def json_copy(value: Any) -> Any:
 
 
 def json_size(value: Any) -> int:
-    """Return the size of a value as JSON in bytes; ``sys.maxsize`` if it has a number over 64 bits, which no API
-    accepts."""
+    """Return the size of a value as JSON in bytes; ``sys.maxsize`` if it is nested too deeply or has a number over 64
+    bits, which no API accepts."""
     try:
         return len(orjson.dumps(value, default=dict))
     except TypeError:
@@ -246,8 +246,12 @@ _WIDEST: Final = 6
 
 
 def stored_size(value: Any) -> int:
-    """Return the size of a value as an API server stores it, or slightly more; up to six times its ``json_size``."""
-    data = orjson.dumps(value, default=dict)
+    """Return the size of a value as an API server stores it, or slightly more; up to six times its ``json_size``. As
+    there, ``sys.maxsize`` if it cannot be encoded."""
+    try:
+        data = orjson.dumps(value, default=dict)
+    except TypeError:
+        return sys.maxsize
     return len(data) + sum(more * data.count(escaped) for escaped, more in _WIDER.items())
 
 

@@ -120,8 +120,7 @@ class Quantity:
         return self._at_scale(_MILLI)[0]
 
     def round_up(self, scale: int) -> Quantity:
-        """Return the quantity in units of ``10**scale`` or larger, rounded away from zero; unchanged if it already
-        is."""
+        """Return the quantity rounded away from zero to a multiple of ``10**scale``, or unchanged if it is one."""
         if self.scale >= scale:
             return self
         units, _ = self._at_scale(scale)

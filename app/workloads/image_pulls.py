@@ -96,7 +96,7 @@ class ImagePuller:
 
     async def _create(self, snapshot: AnySnapshot) -> bool:
         """Create one job per changed image. Returns False if the cluster does not serve ImagePullJobs. A rejected job
-        is not retried. If requests got no response, raises the first such error after all were sent. [CS-138,
+        is not retried. Sends all requests, then raises the first error of those that got no response. [CS-138,
         PM-167]"""
         workload, update = snapshot.workload, snapshot.revisions.update
         new = recorded_template(update)

@@ -81,7 +81,7 @@ def with_condition(
 
 
 def without_condition(conditions: Sequence[Mapping[str, Any]], type_: str) -> list[Mapping[str, Any]]:
-    """Return the conditions without that type."""
+    """Return all conditions except those of this type."""
     return [found for found in conditions if found.get("type") != type_]
 
 

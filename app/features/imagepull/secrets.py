@@ -236,8 +236,8 @@ class PullSecrets:
         return any(map(is_copy, self._copies.by_index(BY_JOB, str(job))))
 
     async def release(self, job: ObjectKey, wanted: Sequence[str]) -> None:
-        """Release the copies of a job that no longer needs them. ``wanted`` names its sources. Raises KubeError.
-        [IMG-65]"""
+        """Release the copies of a job that no longer needs them. ``wanted`` holds the names of the copied Secrets.
+        Raises KubeError. [IMG-65]"""
         self.forget(job)
         if job.namespace != self._namespace:
             # The cache may lack recently created copies.

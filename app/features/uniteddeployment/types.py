@@ -177,7 +177,7 @@ class AdaptiveStrategy(ApiModel):
     unschedulable_duration: Int32 | None = None
     """Seconds a subset is considered unschedulable. Defaults to 300."""
     reserve_unschedulable_pods: bool = False
-    """Whether to keep Pods that cannot run while substitutes run in other subsets."""
+    """Whether Pods that cannot run are kept, even though substitutes for them run in other subsets."""
 
 
 class ScheduleStrategy(ApiModel):

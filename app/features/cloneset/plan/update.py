@@ -57,7 +57,7 @@ def plan_update(rollout: RolloutState, order: UpdateOrder, obstacle: Obstacle) -
 def released(rollout: RolloutState) -> frozenset[PodFacts]:
     """Return the Pods that are preparing for an update they no longer need. They return to service.
 
-    OpenKruise always returns Pods at the update revision to service, and only those [PM-75]. So in OpenKruise, a
+    OpenKruise returns a Pod to service if, and only if, it is at the update revision [PM-75]. So in OpenKruise, a
     partition rollback that waits for a hook never completes, and a Pod whose update was canceled by a higher partition
     or by OnDelete stays out of service.
     """
