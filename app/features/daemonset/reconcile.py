@@ -8,8 +8,9 @@ from typing import Any, Final
 
 from app.api import names
 from app.features.daemonset.kind import DAEMON_SET
-from app.features.daemonset.plan.scale import REQUIRED, Observed, base_status, observe, plan_scaling
+from app.features.daemonset.plan.scale import Observed, observe, plan_scaling
 from app.features.daemonset.plan.settings import KIND, Gates, ResolvedSpec, resolve_spec, settings_of
+from app.features.daemonset.plan.status import REQUIRED, base_status
 from app.features.daemonset.plan.update import next_available
 from app.features.daemonset.types import DaemonSet
 from app.features.daemonset.webhooks import SPECS

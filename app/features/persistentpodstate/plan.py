@@ -13,7 +13,7 @@ from app.api import names
 from app.features.persistentpodstate.kind import PERSISTENT_POD_STATE
 from app.features.persistentpodstate.types import PersistentPodState, PersistentPodStateSpec, PodState
 from app.features.persistentpodstate.validation import LEAST_WEIGHT, MOST_WEIGHT
-from app.features.statefulset.kind import REPLICAS
+from app.features.statefulset.defaults import REPLICAS
 from app.features.statefulset.types import StatefulSet
 from app.kube.jsonvalues import as_object
 from app.kube.objects import Pod

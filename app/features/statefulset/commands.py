@@ -8,7 +8,8 @@ from typing import Any, Final
 
 from app.api.fields import ON_DELETE
 from app.api.webhooks import stored_model
-from app.features.statefulset.kind import STATEFUL_SET, ClaimGates, with_defaults
+from app.features.statefulset.defaults import ClaimGates, with_defaults
+from app.features.statefulset.kind import STATEFUL_SET
 from app.features.statefulset.plan.preview import explain as explained
 from app.features.statefulset.plan.preview import preview
 from app.features.statefulset.plan.settings import KIND, Gates, ResolvedSpec, resolve_spec, settings_of

@@ -1,16 +1,12 @@
-"""Kind definition of StatefulSet: versions, conversion, columns and defaults."""
+"""Kind definition of StatefulSet: versions, conversion and columns."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from app.api import names
-from app.api.fields import ON_DELETE, RECREATE, ROLLING_UPDATE
 from app.api.kind import AGE, TEMPLATE_COLUMNS, Access, KindDefinition, PrinterColumn, Scale, Version, noted
-from app.features.statefulset.types import ORDERED_READY, RETAIN, StatefulSet, StatefulSetV1Alpha1
-from app.kube.jsonvalues import json_copy, part
+from app.features.statefulset.types import StatefulSet, StatefulSetV1Alpha1
 
 # Conversion of Advanced StatefulSets between versions [AS-1 … AS-4]. Fields that v1alpha1 lacks are dropped;
 # app.api.conversion records them in an annotation [AS-137].
@@ -38,8 +34,8 @@ def to_v1beta1(obj: dict[str, Any]) -> dict[str, Any]:
 
 def to_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
     """Convert a v1beta1 object to v1alpha1. [AS-1, AS-2]"""
-    for key, fields in (("spec", SPEC_FIELDS), ("status", STATUS_FIELDS)):
-        found = obj.get(key)
+    for part, fields in (("spec", SPEC_FIELDS), ("status", STATUS_FIELDS)):
+        found = obj.get(part)
         if isinstance(found, dict):
             for field in fields:
                 found.pop(field, None)
@@ -79,53 +75,3 @@ STATEFUL_SET: Final = KindDefinition(
         Version(names.V1ALPHA1, StatefulSetV1Alpha1, _COLUMNS, scale=_SCALE, to_hub=to_v1beta1, from_hub=to_v1alpha1),
     ),
 )
-
-# Defaults of the fields of both versions. [AS-5 … AS-14]
-
-REPLICAS: Final = 1
-MAX_UNAVAILABLE: Final = 1
-REVISION_HISTORY_LIMIT: Final = 10
-_SPEC: Final = {
-    "podManagementPolicy": ORDERED_READY,
-    "replicas": REPLICAS,
-    "revisionHistoryLimit": REVISION_HISTORY_LIMIT,
-}
-_ROLLING: Final = {"partition": 0, "maxUnavailable": MAX_UNAVAILABLE, "podUpdatePolicy": RECREATE, "minReadySeconds": 0}
-
-
-@dataclass(frozen=True, slots=True)
-class ClaimGates:
-    """Gates that affect defaults for claims: StatefulSetAutoDeletePVC, StatefulSetAutoResizePVCGate."""
-
-    auto_delete: bool = True
-    auto_resize: bool = False
-
-
-def with_defaults(obj: Mapping[str, Any], gates: ClaimGates) -> dict[str, Any]:
-    """Return a copy of the object (JSON of either version) with defaults for its own fields, but not its templates.
-    Idempotent."""
-    defaulted: dict[str, Any] = json_copy(dict(obj))
-    spec = defaulted.get("spec")
-    if not isinstance(spec, dict):
-        return defaulted
-    _fill(spec, _SPEC)
-    strategy = part(spec, "updateStrategy")
-    if strategy is not None:
-        _fill(strategy, {"type": ROLLING_UPDATE})
-        rolling = part(strategy, "rollingUpdate") if strategy["type"] == ROLLING_UPDATE else None
-        if rolling is not None:
-            _fill(rolling, _ROLLING)
-    if str(defaulted.get("apiVersion")).endswith(f"/{names.V1ALPHA1}"):
-        return defaulted  # [AS-13]
-    if gates.auto_delete and (retention := part(spec, "persistentVolumeClaimRetentionPolicy")) is not None:
-        _fill(retention, {"whenDeleted": RETAIN, "whenScaled": RETAIN})
-    if gates.auto_resize and (update := part(spec, "volumeClaimUpdateStrategy")) is not None:
-        _fill(update, {"type": ON_DELETE})
-    return defaulted
-
-
-def _fill(target: dict[str, Any], values: Mapping[str, Any]) -> None:
-    """Set values that are missing. Where the default is a string, an empty one counts as missing, as in Go."""
-    for key, value in values.items():
-        if target.get(key) is None or (target[key] == "" and isinstance(value, str)):
-            target[key] = value

@@ -20,7 +20,8 @@ from app.api.webhooks import (
     validating,
     validating_webhook,
 )
-from app.features.statefulset.kind import STATEFUL_SET, ClaimGates, with_defaults
+from app.features.statefulset.defaults import ClaimGates, with_defaults
+from app.features.statefulset.kind import STATEFUL_SET
 from app.features.statefulset.plan.claims import STORAGE_CLASSES, decode_storage_class, expandable
 from app.features.statefulset.types import StatefulSetSpec, StatefulSetV1Alpha1Spec
 from app.features.statefulset.validation import Facts, annotation_warnings, name_errors, spec_errors, warnings

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from app.features.statefulset.kind import ClaimGates, with_defaults
+from app.features.statefulset.defaults import ClaimGates, with_defaults
 from app.features.statefulset.plan.settings import Gates
 from app.kube.clock import rfc3339
 from app.kube.controller import Result

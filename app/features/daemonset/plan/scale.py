@@ -1,4 +1,4 @@
-"""Scaling of a DaemonSet: the nodes on which to create and delete Pods now, and the status. Pure."""
+"""Scaling of a DaemonSet: the nodes on which to create and delete Pods now. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import inf
-from typing import Any, Final
 
 from app.api import names
 from app.features.daemonset.plan.settings import Settings
@@ -241,41 +240,3 @@ def _end_surge(running: Sequence[DaemonPod], observed: Observed, plan: ScalePlan
         plan.delete.append(old)
     elif new.available_after > observed.now and new.ready:
         plan.waits.append(max(0.001, new.available_after - observed.now + 0.001))
-
-
-# The status: counts of nodes. [DS-66]
-
-#: Fields that are written even if they are zero, because the schema requires them.
-REQUIRED: Final = (
-    "currentNumberScheduled",
-    "numberMisscheduled",
-    "desiredNumberScheduled",
-    "numberReady",
-    "updatedNumberScheduled",
-)
-
-
-def base_status(observed: Observed, *, generation: int, update_hash: str, collision_count: int) -> dict[str, Any]:
-    """Return the status without conditions."""
-    current = ready = available = updated = misscheduled = 0
-    for node in observed.nodes:
-        if not node.eligibility.should_run:
-            misscheduled += bool(node.pods)
-        elif node.pods:
-            first = node.pods[0]
-            current += 1
-            ready += first.ready
-            available += observed.available(first)
-            updated += observed.is_new(first)
-    return {
-        "observedGeneration": generation,
-        "currentNumberScheduled": current,
-        "numberMisscheduled": misscheduled,
-        "desiredNumberScheduled": observed.desired,
-        "numberReady": ready,
-        "updatedNumberScheduled": updated,
-        "numberAvailable": available,
-        "numberUnavailable": observed.desired - available,
-        "updateRevision": update_hash,
-        "collisionCount": collision_count,
-    }

@@ -10,7 +10,8 @@ from typing import Final, Self
 from app.api import names
 from app.api.fields import ON_DELETE, ON_POD_ROLLING_UPDATE, UpdatePriorityStrategy
 from app.features.statefulset import types as api
-from app.features.statefulset.kind import MAX_UNAVAILABLE, REPLICAS, REVISION_HISTORY_LIMIT, STATEFUL_SET
+from app.features.statefulset.defaults import MAX_UNAVAILABLE, REPLICAS, REVISION_HISTORY_LIMIT
+from app.features.statefulset.kind import STATEFUL_SET
 from app.features.statefulset.types import StatefulSet
 from app.kube.selectors import compile_selector, selector_text
 from app.pods.lifecycle import Lifecycle, LifecycleState

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.api import names
-from app.features.statefulset.kind import ClaimGates, with_defaults
+from app.features.statefulset.defaults import ClaimGates, with_defaults
 from app.features.statefulset.plan.preview import explain, preview
 from app.features.statefulset.plan.settings import Gates, ResolvedSpec, resolve_spec
 from app.features.statefulset.types import StatefulSet
