@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from app.api.webhooks import stored_model
 from app.features.advancedcronjob.cron import ScheduleError
-from app.features.advancedcronjob.kind import ADVANCED_CRON_JOB, with_defaults
+from app.features.advancedcronjob.defaults import with_defaults
+from app.features.advancedcronjob.kind import ADVANCED_CRON_JOB
 from app.features.advancedcronjob.plan import MANY, made_by, name_of, schedule_of, what_is_due
 from app.features.advancedcronjob.types import FORBID, REPLACE, AdvancedCronJob
 from app.framework.commands import Commands, Report, Stored, report, table

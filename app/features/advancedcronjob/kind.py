@@ -1,15 +1,12 @@
-"""Kind definition of AdvancedCronJob: versions, conversion, columns and defaults."""
+"""Kind definition of AdvancedCronJob: versions, conversion and columns."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 from app.api import names
 from app.api.kind import AGE, Access, KindDefinition, PrinterColumn, Version, noted, unchanged
-from app.features.advancedcronjob.types import ALLOW, IMAGES, REPLACE, AdvancedCronJob, AdvancedCronJobV1Alpha1
-from app.features.imagepull.defaults import job_with_defaults
-from app.kube.jsonvalues import fill, json_copy
+from app.features.advancedcronjob.types import IMAGES, AdvancedCronJob, AdvancedCronJobV1Alpha1
 
 
 def _without_images(obj: dict[str, Any]) -> dict[str, Any]:
@@ -43,26 +40,3 @@ ADVANCED_CRON_JOB: Final = KindDefinition(
         Version(names.V1ALPHA1, AdvancedCronJobV1Alpha1, _COLUMNS, to_hub=unchanged, from_hub=_without_images),
     ),
 )
-
-SUCCESSFUL_JOBS: Final = 3
-FAILED_JOBS: Final = 1
-
-
-def with_defaults(obj: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of the AdvancedCronJob (JSON of either version) with its own fields defaulted. Idempotent.
-    [ACJ-2]"""
-    defaulted: dict[str, Any] = json_copy(dict(obj))
-    spec = defaulted.get("spec")
-    if not isinstance(spec, dict):
-        return defaulted
-    template = spec.get("template")
-    images = template.get(IMAGES) if isinstance(template, dict) else None
-    if not spec.get("concurrencyPolicy"):
-        spec["concurrencyPolicy"] = ALLOW if images is None else REPLACE
-    limits = {"successfulJobsHistoryLimit": SUCCESSFUL_JOBS, "failedJobsHistoryLimit": FAILED_JOBS}
-    fill(spec, {"paused": False, **limits})
-    if isinstance(images, dict) and isinstance(images.get("spec"), dict):
-        completion = images["spec"].get("completionPolicy") or {}
-        if isinstance(completion, dict) and not completion.get("type"):
-            images["spec"] = job_with_defaults(images)["spec"]
-    return defaulted

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any, Final
 
 from app.api import names
-from app.api.core.defaults import completed_template
 from app.api.gocore import always, optional
 from app.api.gojson import GoType, normalized, pointer, struct
 from app.api.gopod import METADATA, POD_TEMPLATE
@@ -22,7 +21,8 @@ from app.api.webhooks import (
     validating,
     validating_webhook,
 )
-from app.features.advancedcronjob.kind import ADVANCED_CRON_JOB, with_defaults
+from app.features.advancedcronjob.defaults import default_template, pod_template, with_defaults
+from app.features.advancedcronjob.kind import ADVANCED_CRON_JOB
 from app.features.advancedcronjob.types import (
     BROADCAST,
     IMAGES,
@@ -82,28 +82,6 @@ def mutate(lookups: TemplateLookups, review: Review) -> Decision:
         return defaulted
 
     return completed(review, ADVANCED_CRON_JOB, SPECS, complete, rule="ACJ-2")
-
-
-def default_template(
-    spec: dict[str, Any], former: Mapping[str, Any] | None = None, *, host_ports: bool = False
-) -> None:
-    """Default the Pod template, or keep the stored one (in former) if they differ only by defaults."""
-    for field in (JOB, BROADCAST):
-        inner = ((spec.get("template") or {}).get(field) or {}).get("spec") or {}
-        if isinstance(inner.get("template"), dict):
-            stored = pod_template(former) if former is not None else None
-            inner["template"] = completed_template(inner["template"], stored, host_ports=host_ports)
-            return
-
-
-def pod_template(spec: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the Pod template, or None if there is none."""
-    found = spec.get("template") or {}
-    for field in (JOB, BROADCAST):
-        inner = ((found.get(field) or {}).get("spec") or {}).get("template")
-        if isinstance(inner, dict):
-            return inner
-    return None
 
 
 def _template_changed(spec: Mapping[str, Any], former: Mapping[str, Any] | None) -> bool:

@@ -8,7 +8,8 @@ from typing import Any, Final
 
 from app.api import names
 from app.api.webhooks import stored_model
-from app.features.broadcastjob.kind import BROADCAST_JOB, with_defaults
+from app.features.broadcastjob.defaults import with_defaults
+from app.features.broadcastjob.kind import BROADCAST_JOB
 from app.features.broadcastjob.plan import (
     Fit,
     Next,

@@ -1,17 +1,16 @@
-"""Kind definition of BroadcastJob: versions, columns, the Go type of its spec, and its defaults."""
+"""Kind definition of BroadcastJob: versions, columns and the Go type of its spec."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from app.api import names
 from app.api.gojson import GoType
 from app.api.gopod import POD_TEMPLATE
 from app.api.kind import AGE, Access, KindDefinition, PrinterColumn, Version, unchanged
 from app.api.schema import go_struct
-from app.features.broadcastjob.types import ALWAYS, FAIL_FAST, BroadcastJob, BroadcastJobSpec
-from app.kube.jsonvalues import json_copy, part
+from app.features.broadcastjob.types import BroadcastJob, BroadcastJobSpec
 
 _COLUMNS: Final = (
     PrinterColumn("DESIRED", "integer", ".status.desired", "Number of eligible nodes."),
@@ -37,19 +36,3 @@ BROADCAST_JOB: Final = KindDefinition(
 SPEC: Final[GoType] = go_struct(BroadcastJobSpec, {"template": POD_TEMPLATE})
 #: Go type of the spec, by API version.
 SPECS: Final[Mapping[str, GoType]] = {names.V1BETA1: SPEC, names.V1ALPHA1: SPEC}
-
-PARALLELISM: Final = 2**31 - 1
-
-
-def with_defaults(obj: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of the BroadcastJob (JSON of either version) with its own fields defaulted. Idempotent. [BJ-2]"""
-    defaulted: dict[str, Any] = json_copy(dict(obj))
-    spec = defaulted.get("spec")
-    if isinstance(spec, dict):
-        if spec.get("parallelism") is None:
-            spec["parallelism"] = PARALLELISM
-        for field, value in (("completionPolicy", ALWAYS), ("failurePolicy", FAIL_FAST)):
-            policy = part(spec, field)
-            if policy is not None and not policy.get("type"):
-                policy["type"] = value
-    return defaulted

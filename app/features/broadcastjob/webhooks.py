@@ -15,7 +15,8 @@ from app.api.webhooks import (
     validating,
     validating_webhook,
 )
-from app.features.broadcastjob.kind import BROADCAST_JOB, SPECS, with_defaults
+from app.features.broadcastjob.defaults import with_defaults
+from app.features.broadcastjob.kind import BROADCAST_JOB, SPECS
 from app.features.broadcastjob.validation import name_errors, spec_errors, warnings
 from app.kube.admission import Allowed, Decision, Handler, Review
 from app.kube.fielderrors import Path

@@ -9,7 +9,8 @@ from typing import Any, Final
 from app.api import names
 from app.api.conversion import ConversionError, as_hub
 from app.api.webhooks import mutating_webhook, version_to_default
-from app.features.containerrecreate.kind import CONTAINER_RECREATE_REQUEST, with_defaults, with_pod
+from app.features.containerrecreate.defaults import with_defaults, with_pod
+from app.features.containerrecreate.kind import CONTAINER_RECREATE_REQUEST
 from app.features.containerrecreate.validation import pod_errors, spec_errors, update_errors
 from app.framework.options import Enabled, gate_is_off
 from app.kube.admission import STRANGER, Allowed, Decision, Denied, Handler, Operation, Patched, PolicyRule, Review

@@ -8,7 +8,8 @@ from typing import Any, Final
 
 from app.api import names
 from app.api.webhooks import stored_model
-from app.features.daemonset.kind import DAEMON_SET, with_defaults
+from app.features.daemonset.defaults import with_defaults
+from app.features.daemonset.kind import DAEMON_SET
 from app.features.daemonset.plan.preview import preview
 from app.features.daemonset.plan.scale import DaemonPod, Observed, daemon_pod, node_facts, observe
 from app.features.daemonset.plan.settings import KIND, Gates, ResolvedSpec, resolve_spec

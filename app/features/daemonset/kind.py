@@ -1,4 +1,4 @@
-"""Kind definition of DaemonSet: versions, conversion, columns and defaults."""
+"""Kind definition of DaemonSet: versions, conversion and columns."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from app.api import names
 from app.api.kind import AGE, TEMPLATE_COLUMNS, Access, KindDefinition, PrinterColumn, Version, noted
-from app.features.daemonset.types import ROLLING_UPDATE, STANDARD, SURGING, DaemonSet, DaemonSetV1Alpha1
-from app.kube.jsonvalues import fill, json_copy, object_at, part
+from app.features.daemonset.types import STANDARD, SURGING, DaemonSet, DaemonSetV1Alpha1
+from app.kube.jsonvalues import object_at
 
 # Conversion of DaemonSets between versions. Each direction may lose fields; app.api.conversion records them in an
 # annotation. [DS-1 … DS-3]
@@ -96,43 +96,3 @@ DAEMON_SET: Final = KindDefinition(
         ),
     ),
 )
-
-BURST_REPLICAS: Final = 250
-REVISION_HISTORY_LIMIT: Final = 10
-
-
-def with_defaults(obj: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of the DaemonSet (JSON of either version) with its own fields defaulted, but not its template.
-    [DS-4 … DS-7]
-
-    Idempotent. Values of the wrong type are left for validation to report.
-    """
-    defaulted: dict[str, Any] = json_copy(dict(obj))
-    spec = part(defaulted, "spec")
-    if spec is None:
-        return defaulted
-    fill(spec, {"burstReplicas": BURST_REPLICAS, "revisionHistoryLimit": REVISION_HISTORY_LIMIT})
-    strategy = part(spec, "updateStrategy")
-    if strategy is None:
-        return defaulted
-    if not strategy.get("type"):
-        strategy["type"] = ROLLING_UPDATE
-    rolls = strategy["type"] == ROLLING_UPDATE
-    rolling = part(strategy, "rollingUpdate") if rolls else strategy.get("rollingUpdate")
-    if not isinstance(rolling, dict):
-        return defaulted  # [DS-6]
-    if str(defaulted.get("apiVersion")).endswith(f"/{names.V1ALPHA1}") and rolling.get("rollingUpdateType") == SURGING:
-        # [DS-5]
-        if rolls:
-            fill(rolling, {"maxSurge": 1, "maxUnavailable": 0})
-        rolling["rollingUpdateType"] = STANDARD
-    if rolls:
-        _default_rolling(rolling)
-    return defaulted
-
-
-def _default_rolling(rolling: dict[str, Any]) -> None:
-    if not rolling.get("rollingUpdateType"):
-        rolling["rollingUpdateType"] = STANDARD
-    if rolling.get("maxUnavailable") is None and rolling.get("maxSurge") is None:
-        rolling.update(maxUnavailable=1, maxSurge=0)

@@ -19,7 +19,8 @@ from app.api.webhooks import (
     validating,
     validating_webhook,
 )
-from app.features.daemonset.kind import DAEMON_SET, with_defaults
+from app.features.daemonset.defaults import with_defaults
+from app.features.daemonset.kind import DAEMON_SET
 from app.features.daemonset.types import DaemonSetSpec, DaemonSetV1Alpha1Spec
 from app.features.daemonset.validation import spec_errors, warnings
 from app.kube.admission import Allowed, Decision, Handler, Review

@@ -18,6 +18,7 @@ from app.features.podprobe.objects import (
     markers_of,
     pods_of,
 )
+from app.features.podprobe.pod_admission import LivenessStep
 from app.features.podprobe.reconcile.liveness import (
     BY_LIVENESS_NODE,
     BY_REQUESTED_POD,
@@ -36,14 +37,7 @@ from app.features.podprobe.reconcile.markers import (
 )
 from app.features.podprobe.reconcile.nodes import NodePodProbeReconciler
 from app.features.podprobe.types import PodProbeMarker
-from app.features.podprobe.webhooks import (
-    DAEMON_GATE,
-    GATE,
-    LIVENESS_GATE,
-    SERVERLESS_GATE,
-    LivenessStep,
-    ServerlessProbesStep,
-)
+from app.features.podprobe.webhooks import DAEMON_GATE, GATE, LIVENESS_GATE, SERVERLESS_GATE, ServerlessProbesStep
 from app.framework.feature import (
     AdmissionContext,
     AdmissionPart,

@@ -1,14 +1,12 @@
-"""Kind definitions of PodProbeMarker and NodePodProbe, and the defaults of a PodProbeMarker."""
+"""Kind definitions of PodProbeMarker and NodePodProbe."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from app.api import names
 from app.api.kind import Access, KindDefinition, Version
 from app.features.podprobe.types import NodePodProbe, PodProbeMarker
-from app.kube.jsonvalues import json_copy, objects
 
 POD_PROBE_MARKER: Final = KindDefinition(
     group=names.APPS_GROUP,
@@ -26,17 +24,3 @@ NODE_POD_PROBE: Final = KindDefinition(
     namespaced=False,
     versions=(Version(names.V1ALPHA1, NodePodProbe, ()),),
 )
-
-HTTP: Final = "HTTP"
-
-
-def with_defaults(obj: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of the PodProbeMarker with the default scheme of HTTP probes. [PPM-43]"""
-    defaulted: dict[str, Any] = json_copy(dict(obj))
-    spec = defaulted.get("spec")
-    for probe in objects(spec.get("probes") if isinstance(spec, dict) else None):
-        handler = probe.get("probe")
-        request = handler.get("httpGet") if isinstance(handler, dict) else None
-        if isinstance(request, dict) and request.get("scheme") in (None, ""):
-            request["scheme"] = HTTP
-    return defaulted

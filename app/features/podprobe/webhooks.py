@@ -1,4 +1,4 @@
-"""The PodProbeMarker webhook, and the Pod creation steps. [PPM-1 … PPM-4, PPM-30]"""
+"""The PodProbeMarker webhook, and the Pod creation step for serverless Pods. [PPM-1 … PPM-4, PPM-30]"""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from app.api import names
 from app.api.gocore import PROBE
 from app.api.gojson import GoTypeError, dumps_go, go_value
 from app.api.webhooks import SPEC_CHANGED, Judgment, Submitted, validating
-from app.features.podprobe.kind import POD_PROBE_MARKER, with_defaults
-from app.features.podprobe.plan.liveness import annotation, readable
+from app.features.podprobe.defaults import with_defaults
+from app.features.podprobe.kind import POD_PROBE_MARKER
 from app.features.podprobe.types import PodProbeMarker
 from app.features.podprobe.validation import spec_errors
 from app.framework.options import Enabled, gate_is_off
@@ -24,7 +24,7 @@ from app.kube.selectors import Selector, compile_selector
 from app.kube.store import Change, Store, key_of
 from app.kube.validation import TOTAL_ANNOTATION_SIZE_LIMIT
 from app.pods.admission import MutatorOrder
-from app.pods.admission_draft import PodDraft, is_controlled_by_group
+from app.pods.admission_draft import PodDraft
 
 GATE: Final = "PodProbeMarkerGate"
 DAEMON_GATE: Final = "KruiseDaemon"
@@ -143,26 +143,3 @@ def serverless_annotations(markers: Sequence[PodProbeMarker], containers: frozen
         names.POD_PROBE: f"[{','.join(probes)}]",
         names.POD_PROBE_MARKER_LIST: ",".join(sorted(contributing)),
     }
-
-
-class LivenessStep:
-    """Moves liveness probes from the Pod spec, where the kubelet would run them, to an annotation for the node agent.
-    [PW-18]"""
-
-    order = MutatorOrder.LIVENESS
-
-    def __call__(self, draft: PodDraft, review: Review) -> None:  # noqa: ARG002
-        """Move the probes if the Pod belongs to one of our workloads and an annotation requests it."""
-        if draft.annotations.get(names.USING_ENHANCED_LIVENESS) != "true":
-            return
-        if not is_controlled_by_group(draft.owner_references, names.APPS_GROUP):
-            return
-        saved = []
-        for index, container in enumerate(draft.containers):
-            probe = container.get("livenessProbe")
-            if isinstance(probe, dict) and readable(container["name"], probe) is not None:
-                saved.append((container["name"], probe))
-                draft.remove_container_field(index, "livenessProbe", "PW-18")
-        if saved:
-            draft.refuse_oversized_annotations()
-            draft.set_annotations({names.CONTAINER_PROBE_CONTEXT: annotation(saved)}, "PW-18")

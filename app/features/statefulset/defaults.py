@@ -9,16 +9,11 @@ from typing import Any, Final
 from app.api import names
 from app.api.fields import ON_DELETE, RECREATE, ROLLING_UPDATE
 from app.features.statefulset.types import ORDERED_READY, RETAIN
-from app.kube.jsonvalues import json_copy, part
+from app.kube.jsonvalues import json_copy
 
 REPLICAS: Final = 1
 MAX_UNAVAILABLE: Final = 1
 REVISION_HISTORY_LIMIT: Final = 10
-_SPEC: Final = {
-    "podManagementPolicy": ORDERED_READY,
-    "replicas": REPLICAS,
-    "revisionHistoryLimit": REVISION_HISTORY_LIMIT,
-}
 _ROLLING: Final = {"partition": 0, "maxUnavailable": MAX_UNAVAILABLE, "podUpdatePolicy": RECREATE, "minReadySeconds": 0}
 
 
@@ -37,19 +32,32 @@ def with_defaults(obj: Mapping[str, Any], gates: ClaimGates) -> dict[str, Any]:
     spec = defaulted.get("spec")
     if not isinstance(spec, dict):
         return defaulted
-    _fill(spec, _SPEC)
-    strategy = part(spec, "updateStrategy")
-    if strategy is not None:
+    _fill(
+        spec,
+        {
+            "podManagementPolicy": ORDERED_READY,
+            "replicas": REPLICAS,
+            "revisionHistoryLimit": REVISION_HISTORY_LIMIT,
+            "updateStrategy": {},
+        },
+    )
+    strategy = spec["updateStrategy"]
+    if isinstance(strategy, dict):
         _fill(strategy, {"type": ROLLING_UPDATE})
-        rolling = part(strategy, "rollingUpdate") if strategy["type"] == ROLLING_UPDATE else None
-        if rolling is not None:
-            _fill(rolling, _ROLLING)
+        if strategy["type"] == ROLLING_UPDATE:
+            _fill(strategy, {"rollingUpdate": {}})
+            if isinstance(strategy["rollingUpdate"], dict):
+                _fill(strategy["rollingUpdate"], _ROLLING)
     if str(defaulted.get("apiVersion")).endswith(f"/{names.V1ALPHA1}"):
         return defaulted  # [AS-13]
-    if gates.auto_delete and (retention := part(spec, "persistentVolumeClaimRetentionPolicy")) is not None:
-        _fill(retention, {"whenDeleted": RETAIN, "whenScaled": RETAIN})
-    if gates.auto_resize and (update := part(spec, "volumeClaimUpdateStrategy")) is not None:
-        _fill(update, {"type": ON_DELETE})
+    if gates.auto_delete:
+        _fill(spec, {"persistentVolumeClaimRetentionPolicy": {}})
+        if isinstance(spec["persistentVolumeClaimRetentionPolicy"], dict):
+            _fill(spec["persistentVolumeClaimRetentionPolicy"], {"whenDeleted": RETAIN, "whenScaled": RETAIN})
+    if gates.auto_resize:
+        _fill(spec, {"volumeClaimUpdateStrategy": {}})
+        if isinstance(spec["volumeClaimUpdateStrategy"], dict):
+            _fill(spec["volumeClaimUpdateStrategy"], {"type": ON_DELETE})
     return defaulted
 
 
@@ -57,4 +65,4 @@ def _fill(target: dict[str, Any], values: Mapping[str, Any]) -> None:
     """Set values that are missing. Where the default is a string, an empty one counts as missing, as in Go."""
     for key, value in values.items():
         if target.get(key) is None or (target[key] == "" and isinstance(value, str)):
-            target[key] = value
+            target[key] = json_copy(value)

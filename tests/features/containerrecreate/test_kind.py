@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from app.api import names
 from app.api.conversion import convert
-from app.features.containerrecreate import validation
-from app.features.containerrecreate.kind import parsed_snapshot, snapshot_text, with_pod
+from app.features.containerrecreate import defaults, validation
+from app.features.containerrecreate.kind import parsed_snapshot, snapshot_text
 from tests.admission.writing import ALPHA, BETA
 
 NOW = "2026-01-01T00:00:00Z"
@@ -134,7 +134,7 @@ def test_only_started_containers_of_a_running_pod_can_be_restarted(
 
 @pytest.mark.behaviour("CRR-4", "CRR-5")
 def test_requests_are_filled_in_from_the_pod() -> None:
-    filled = with_pod(
+    filled = defaults.with_pod(
         {"metadata": {"labels": {"a": "b"}}, "spec": {"podName": "p", "containers": [{"name": "main"}]}},
         pod(),
         virtual_node=True,

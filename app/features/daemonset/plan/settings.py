@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
 from app.api import names
-from app.features.daemonset.kind import BURST_REPLICAS, DAEMON_SET, REVISION_HISTORY_LIMIT
+from app.features.daemonset.defaults import BURST_REPLICAS, REVISION_HISTORY_LIMIT
+from app.features.daemonset.kind import DAEMON_SET
 from app.features.daemonset.plan.new_pods import daemon_tolerations
 from app.features.daemonset.types import IN_PLACE_IF_POSSIBLE, ON_DELETE, DaemonSet
 from app.kube.quantities import IntOrPercentError, scaled

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final
 
-from app.features.podprobe.kind import HTTP
+from app.features.podprobe.defaults import HTTP
 from app.features.podprobe.objects import ContainerProbe, NodePodProbe, ProbeState
 from app.features.podprobe.types import FAILED, SEPARATOR, SUCCEEDED, PodContainerProbe, PodProbeMarker
 from app.features.podprobe.validation import RESERVED

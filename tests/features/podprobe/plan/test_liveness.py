@@ -23,7 +23,7 @@ from app.features.podprobe.plan.liveness import (
     request_name,
     saved_probes,
 )
-from app.features.podprobe.webhooks import LivenessStep
+from app.features.podprobe.pod_admission import LivenessStep
 from app.kube.objects import Pod
 from app.kube.patches import apply
 from app.pods.admission_draft import PodDraft
