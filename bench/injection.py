@@ -20,7 +20,7 @@ from typing import Any
 
 from app.admission.pod_webhooks import pod_handler
 from app.admission.review import Refusal, answer, read_review
-from app.features.launchpriority.feature import LaunchPriorityStep
+from app.features.launchpriority.pod_admission import LaunchPriorityStep
 from app.features.podreadiness.feature import ReadinessGateStep
 from app.features.sidecarset.defaults import with_defaults
 from app.features.sidecarset.history import RECORDED_SET

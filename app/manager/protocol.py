@@ -179,7 +179,7 @@ class BoundedProtocol(HttpToolsProtocol):
             if age > limits.complete_seconds:
                 self._refuse(408, "slow_request", f"request not complete after {limits.complete_seconds:g} s")
         elif phase == _IDLE:
-            held_back = self._first and self.stranger and self._connections.callers.ask(time.monotonic())
+            held_back = self._first and self._is_stranger() and self._connections.callers.ask(time.monotonic())
             if age > (limits.complete_seconds if held_back else limits.keep_alive_seconds):
                 self._end(now)
         elif phase == _ENDING:

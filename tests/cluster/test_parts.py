@@ -45,7 +45,7 @@ def test_an_image_is_stored_where_a_node_will_ask_for_it(reference: str, reposit
 
 
 def test_an_image_reference_needs_a_tag() -> None:
-    with pytest.raises(ClusterError, match="by a tag, not by a digest"):
+    with pytest.raises(ClusterError, match="specify a tag, not a digest"):
         _ = Image("nginx@sha256:00").tag
 
 

@@ -372,10 +372,13 @@ async def test_an_incomplete_request_times_out(sent: bytes) -> None:
 async def test_an_unknown_caller_has_less_time_to_begin_than_an_api_server() -> None:
     """An API server opens connections in advance. If one closes as it is first used, the review fails."""
     callers = KnownCallers()
-    callers.asked_at = float("inf")
     async with port(callers=callers, tls=False, complete_seconds=0.1) as one:
-        known, stranger = await one.connect(), await one.connect(STRANGE)
+        known, stranger, late = await one.connect(), await one.connect(STRANGE), await one.connect("127.0.0.3")
+        callers._addresses |= {"127.0.0.3"}  # its address becomes known after it has connected
+        callers.asked_at = float("inf")
         assert await stranger.closed()
+        await late.send(post(b""))
+        assert (await late.answer())[0] == 200
         await known.send(post(b""))
         assert (await known.answer())[0] == 200
 

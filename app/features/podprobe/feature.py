@@ -167,6 +167,7 @@ LIVENESS_CONTROLLER: Final = ControllerPart(
         PolicyRule(("get", "patch"), (names.APPS_GROUP,), (_NODE_PROBES,)),
         PolicyRule(("get", "create"), (names.APPS_GROUP,), (CONTAINER_RECREATE_REQUEST.plural,)),
         PolicyRule(("get",), ("",), ("pods",)),
+        PolicyRule(("update",), ("",), ("pods/finalizers",)),  # requests have a Pod as owner
         PolicyRule(("create", "patch"), ("",), ("events",)),
     ),
     gates=(LIVENESS_GATE,),

@@ -24,6 +24,7 @@ from app.features.podprobe.plan.probes import (
     rendered,
     replace_probes,
 )
+from app.features.podprobe.reconcile.markers import ROOM_SECONDS
 from app.features.podprobe.types import PodProbeMarker
 from app.features.podprobe.validation import spec_errors
 from app.features.podprobe.webhooks import ServerlessProbesStep, handlers, probed_containers, serverless_annotations
@@ -33,7 +34,7 @@ from app.kube.clock import rfc3339
 from app.kube.errors import NotFound
 from app.kube.jsonvalues import stored_size
 from app.kube.objects import Pod
-from app.kube.resources import EVENTS, NODES, PODS, ObjectKey
+from app.kube.resources import EVENTS, NAMESPACES, NODES, PODS, ObjectKey
 from app.kube.selectors import Selector, compile_selector
 from app.kube.store import Store
 from app.manager.gates import parse_gates
@@ -57,12 +58,12 @@ class World(cluster.World):
         ready = {"conditions": [{"type": "Ready", "status": "True"}]}
         await self.client.patch(NODES, name, {"status": ready}, subresource="status")
 
-    async def pod(self, name: str, node: str, ip: str = "10.0.0.1", **labels: str) -> Json:
+    async def pod(self, name: str, node: str, ip: str = "10.0.0.1", namespace: str = "default", **labels: str) -> Json:
         container = {"name": "main", "image": "i", "ports": [{"name": "web", "containerPort": 8080}]}
         body = {"metadata": {"name": name, "labels": labels}, "spec": {"nodeName": node, "containers": [container]}}
-        await self.client.create(PODS, body, "default")
+        await self.client.create(PODS, body, namespace)
         status = {"phase": "Running", "podIP": ip, "conditions": [{"type": "Initialized", "status": "True"}]}
-        return await self.client.patch(PODS, name, {"status": status}, "default", subresource="status")
+        return await self.client.patch(PODS, name, {"status": status}, namespace, subresource="status")
 
     async def marker(self, name: str, *probes: Json, **labels: str) -> Json:
         return await self.create(
@@ -511,6 +512,30 @@ async def test_pods_without_room_are_reported_once(there: World) -> None:
         "NotProbed: node n1: no room for the probes of 1 Pods, such as p2: the probes of one namespace may take half "
         "of the 393216 bytes on it that others leave; use shorter or fewer probes"
     ]
+
+
+@pytest.mark.behaviour("PPM-46")
+@in_world
+async def test_room_that_another_namespace_leaves_is_used(there: World) -> None:
+    await there.node("n1")
+    await there.settled()
+    await there.client.create(NAMESPACES, {"metadata": {"name": "shop"}})
+    theirs = await there.pod("pod-theirs", "n1", namespace="shop")
+    found = {**entry("theirs", "shop", 250_000), "uid": theirs["metadata"]["uid"]}
+    await there.client.patch(NODE_PROBES, "n1", {"spec": {"podProbes": [found]}})
+    for number in range(2):
+        await there.pod(f"p{number}", "n1", app="x")
+    big = {"exec": {"command": ["x" * (MAX_NAMESPACE_BYTES // 3)]}, "periodSeconds": 5}
+    await there.marker("big", probe(probe=big, podConditionType="example.com/big"))
+    await there.probes("n1", {"pod-theirs": ["big#p"], "p0": ["big#ok"]})
+    await there.settled()
+    sent = len(there.manager.requests)
+    await there.client.patch(PODS, "p0", {"metadata": {"labels": {"seen": "1"}}}, "default")
+    await there.settled()
+    assert [one for one in there.manager.requests[sent:] if "/nodepodprobes/" in one.path] == []
+    await there.client.delete(PODS, "pod-theirs", "shop", grace_period_seconds=0)
+    await there.settled(ROOM_SECONDS + 5)
+    await there.probes("n1", {"p0": ["big#ok"], "p1": ["big#ok"]})
 
 
 @pytest.mark.behaviour("PPM-14", "PPM-47")

@@ -176,8 +176,8 @@ def _name(one: Container | ContainerPort) -> str:
     return one.name
 
 
-def stored_probes(node_pod_probe: NodePodProbe, namespace: str) -> Json:
-    """Return the entries of a namespace, in the form of a NodePodProbe's spec (JSON)."""
+def stored_probes(node_pod_probe: NodePodProbe, namespace: str | None) -> Json:
+    """Return the entries of a namespace, or all if it is None, in the form of a NodePodProbe's spec (JSON)."""
     entries = [
         {
             "name": pod.name,
@@ -187,7 +187,7 @@ def stored_probes(node_pod_probe: NodePodProbe, namespace: str) -> Json:
             "probes": [_stored(one) for one in pod.probes],
         }
         for pod in node_pod_probe.spec.pod_probes
-        if pod.namespace == namespace
+        if namespace is None or pod.namespace == namespace
     ]
     return {"podProbes": entries}
 

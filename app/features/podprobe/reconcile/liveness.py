@@ -41,6 +41,10 @@ logger = logging.getLogger(__name__)
 
 #: Seconds until a postponed restart is retried.
 RETRY_SECONDS: Final = 2.0
+#: Maximum delay between attempts of a request that fails while other restarts of the node are held back.
+MAX_RETRY_SECONDS: Final = 300.0
+#: The time of the first attempt, and the delay after it.
+_NOW: Final = (0.0, RETRY_SECONDS)
 #: Seconds for which a workload that cannot afford a restart is not examined again. Thousands of its containers may
 #: fail, and each would count its Pods.
 REFUSED_SECONDS: Final = 1.0
@@ -99,6 +103,8 @@ class LivenessReconciler:
         self._refused: dict[str, tuple[float, str]] = {}
         #: The last message recorded for each postponed request, by Pod UID.
         self._last_events: dict[str, dict[str, str]] = {}
+        #: The time of the next attempt of each failed request, and the delay after it, by Pod UID and request name.
+        self._attempts: dict[str, dict[str, tuple[float, float]]] = {}
 
     # ---- event mapping
 
@@ -107,6 +113,7 @@ class LivenessReconciler:
         old, new = change.old, change.new
         if new is None:
             self._last_events.pop(change.object.metadata.uid, None)
+            self._attempts.pop(change.object.metadata.uid, None)
         if old is not None and new is not None and _same(old, new):
             return ()
         return {ObjectKey("", node) for pod in (old, new) if pod is not None for node in liveness_nodes(pod)}
@@ -138,22 +145,31 @@ class LivenessReconciler:
         pods = [pod for pod in self._caches.pods.by_index(BY_LIVENESS_NODE, key.name) if is_probed(pod)]
         await self._probe(node_pod_probe, pods)
         states = {one.uid: one.probe_states for one in node_pod_probe.status.pod_probe_statuses}
-        held, errors = False, []
+        waits: list[float] = []
+        failed: list[tuple[str, str, KubeError]] = []
         for pod in pods:
             await self._clock.sleep(0)  # reading the probes of hundreds of Pods at once would delay everything else
             for failure in failures(pod, states.get(pod.metadata.uid, ())):
+                uid, name = pod.metadata.uid, request_name(pod, failure)
+                due, _ = self._attempts.get(uid, {}).get(name, _NOW)
+                if (wait := due - self._clock.monotonic()) > 0:
+                    waits.append(wait)
+                    continue
                 try:
-                    held |= not await self._restart(pod, failure)
+                    if not await self._restart(pod, failure):
+                        waits.append(RETRY_SECONDS)
                 except KubeError as error:
                     # An error for one Pod must not block the others.
                     logger.warning("Pod %s: %s cannot be restarted: %s", key_of(pod), failure.container, error)
-                    errors.append(error)
-        if held:
-            # The back-off after an error for one Pod, such as an exceeded quota, must not delay the others.
-            return Result(requeue_after=RETRY_SECONDS)
-        if errors:
-            raise errors[0]
-        return None
+                    failed.append((uid, name, error))
+        if not waits and failed:
+            raise failed[0][2]
+        # The back-off after an error for one Pod, such as an exceeded quota, must not delay the others.
+        for uid, name, _ in failed:
+            attempts = self._attempts.setdefault(uid, {})
+            _, delay = attempts.get(name, _NOW)
+            attempts[name] = (self._clock.monotonic() + delay, min(2 * delay, MAX_RETRY_SECONDS))
+        return Result(requeue_after=min(waits)) if waits else None
 
     async def _probe(self, node_pod_probe: NodePodProbe, pods: Sequence[Pod]) -> None:
         """Write the Pods' liveness probes to the NodePodProbe. [PPM-50]"""

@@ -27,6 +27,7 @@ from app.features.podprobe.plan.probes import (
 from app.features.podprobe.types import SEPARATOR, PodProbeMarker
 from app.framework.watched import BY_NAMESPACE
 from app.kube.client import Client, retry_conflicts
+from app.kube.controller import Result
 from app.kube.errors import NotFound
 from app.kube.events import EventRecorder, reference
 from app.kube.objects import Node, Pod, decode_metadata
@@ -67,6 +68,8 @@ MARKERS: Final = POD_PROBE_MARKER.resource()
 COALESCE_SECONDS: Final = 0.2
 #: Maximum number of problems with a marker that are reported at once.
 _MAX_TOLD: Final = 5
+#: Seconds until it is checked whether other namespaces have left room for probes that did not fit.
+ROOM_SECONDS: Final = 60.0
 
 
 #: Name of the index of markers by a requirement in their selector.
@@ -183,11 +186,11 @@ class PodProbeMarkerReconciler:
 
     # ---- reconcile
 
-    async def __call__(self, key: ObjectKey) -> None:
+    async def __call__(self, key: ObjectKey) -> Result | None:
         marker = self._caches.markers.by_key(key)
         selector = self._selector(marker) if marker is not None else None
         if marker is None or selector is None:
-            return
+            return None
         by_node: dict[str, list[Pod]] = defaultdict(list)
         serverless = []
         for pod in matching(selector, self._caches.pods.by_index(BY_NAMESPACE, key.namespace)):
@@ -202,19 +205,21 @@ class PodProbeMarkerReconciler:
             if names.NODE_POD_PROBE_CLEANUP in metadata.finalizers:
                 left = [one for one in metadata.finalizers if one != names.NODE_POD_PROBE_CLEANUP]
                 await self._set_finalizers(marker, known, left)
-            return
+            return None
         # If the cache does not have our last write yet, the finalizer is already set.
         if names.NODE_POD_PROBE_CLEANUP not in metadata.finalizers and metadata.uid not in self._statuses:
             finalizers = [*metadata.finalizers, names.NODE_POD_PROBE_CLEANUP]
             known = await self._set_finalizers(marker, known, finalizers)
         probes = [rendered(one) for one in marker.spec.probes]
         wrong = impossible(probes, (pod for pods in by_node.values() for pod in pods))
-        wrong |= await self._write(marker, probes, by_node, by_node)
-        self._record_events(marker, wrong)
+        full = await self._write(marker, probes, by_node, by_node)
+        self._record_events(marker, wrong | full)
         if self._serverless:
             for pod in serverless:
                 await self._mark(marker, pod)
         await self._report(marker, known, sum(map(len, by_node.values())) + len(serverless))
+        # No event tells that another namespace has left room.
+        return Result(requeue_after=ROOM_SECONDS) if full else None
 
     async def _write(
         self,
@@ -239,10 +244,16 @@ class PodProbeMarkerReconciler:
             if cached is None:
                 continue  # Its creation event is still to come. [PPM-42]
             probes, left = pod_probes(name, rendered_probes, wanted.get(node, ()))
-            present = stored_probes(cached, namespace)
-            edited = dict(present)
-            without = replace_probes(edited, namespace, name, probes)
-            if leaving or edited.get("podProbes", []) != present["podProbes"]:
+            changes = leaving
+            # The entries of other namespaces are only converted if they can matter, for the room they leave.
+            for scope in (namespace, None) if not leaving else ():
+                present = stored_probes(cached, scope)
+                edited = dict(present)
+                without = replace_probes(edited, namespace, name, probes)
+                changes = edited.get("podProbes", []) != present["podProbes"]
+                if not changes:
+                    break
+            if changes:
                 without = await self._change(node, namespace, name, probes)
             if without:
                 count = len(without) + left

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import orjson
@@ -260,11 +261,15 @@ async def test_a_restart_that_fails_delays_no_other_on_the_node(monkeypatch: pyt
     probes: Store[NodePodProbe] = Store()
     probes.put(decode_node_pod_probe(b'{"metadata": {"name": "n1"}}'))
     for namespace in ("evil", "shop"):
-        metadata = {"name": "p", "namespace": namespace, "annotations": {names.CONTAINER_PROBE_CONTEXT: "[]"}}
+        saved = {names.CONTAINER_PROBE_CONTEXT: "[]"}
+        metadata = {"name": "p", "namespace": namespace, "uid": namespace, "annotations": saved}
         status = {"conditions": [{"type": "Initialized", "status": "True"}]}
         pods.put(decode_pod(orjson.dumps({"metadata": metadata, "spec": {"nodeName": "n1"}, "status": status})))
 
+    tried: Counter[str] = Counter()
+
     async def restart(pod: Pod, _failure: Failure) -> bool:
+        tried[pod.metadata.namespace] += 1
         if pod.metadata.namespace == "evil":
             raise KubeError("exceeded quota")
         return False
@@ -275,7 +280,11 @@ async def test_a_restart_that_fails_delays_no_other_on_the_node(monkeypatch: pyt
     )
     monkeypatch.setattr(reconciler, "_restart", restart)
     monkeypatch.setattr(liveness, "failures", lambda *_: [Failure("main", "containerd://c", 0, "failed")])
-    assert await reconciler(ObjectKey("", "n1")) == Result(requeue_after=RETRY_SECONDS)
+    while client.clock.monotonic() < 60:
+        found = await reconciler(ObjectKey("", "n1"))
+        assert found == Result(requeue_after=RETRY_SECONDS)
+        await client.clock.sleep(found.requeue_after)
+    assert tried == {"evil": 5, "shop": 30}
 
 
 def test_a_request_counts_for_its_own_namespace_only() -> None:
