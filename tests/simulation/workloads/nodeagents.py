@@ -7,7 +7,6 @@ from datetime import datetime
 from random import Random
 from typing import Any
 
-from app.api import names
 from app.daemon.objects import RecreateRequest
 from app.features.imagepull.kind import IMAGE_PULL_JOB
 from app.kube.images import familiar_image
@@ -54,7 +53,7 @@ class NodeAgentJudge(JudgeOfAgents):
             return
         metadata, spec = request.metadata, request.spec
         what = f"{metadata.name} stops container {name} of Pod {spec.pod_name}"
-        if pod_uid != metadata.labels[names.CRR_POD_UID]:
+        if pod_uid != metadata.labels.pod_uid:
             yield f"{what}, which belongs to a namesake"
         stopped = self._stopped.setdefault((metadata.uid, name), set())
         stopped.add(container_id)
