@@ -231,7 +231,7 @@ class Prober:
 
     async def _work(self, key: Key, worker: _Worker) -> None:
         period = worker.want.period
-        rate = self._rates.setdefault(key.namespace, TokenBucket(self._clock, qps=PER_SECOND, burst=1))
+        rate = self._rates.setdefault(key.namespace, TokenBucket(self._clock, qps=PER_SECOND, burst=AT_ONCE))
         if self._clock.monotonic() - self._began < period:
             # Spread the probes of a node over the first period to avoid a load spike. [KD-62]
             await self._clock.sleep(self._rng.random() * period)
