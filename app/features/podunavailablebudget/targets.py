@@ -179,21 +179,24 @@ class Workloads:
         }
         owned = sum(pod.metadata.controller is not None for pod in pods)
         replicas: dict[str, int] = {}
-        watched, to_read = True, 0
-        for reference in controllers.values():
-            unwatched = (reference.group, reference.kind) not in self._caches.workloads
-            to_read += unwatched and not await self._lacks_replicas(reference)
-        if to_read > MAX_READ:
+        lacking = {key for key, reference in controllers.items() if await self._lacks_replicas(reference)}
+        to_read = [
+            reference
+            for key, reference in controllers.items()
+            if key not in lacking and (reference.group, reference.kind) not in self._caches.workloads
+        ]
+        if len(to_read) > MAX_READ:
             raise UnknownWorkloadError(
                 f"spec.selector: selects Pods of more than {MAX_READ} workloads of kinds that are not watched; "
                 "use a targetRef or a narrower selector"
             )
-        for reference in controllers.values():
-            above = self._deployment_of(reference, namespace)
-            if replicas and above is None and await self._lacks_replicas(reference):
+        watched = True
+        for key, reference in controllers.items():
+            if replicas and key in lacking:
                 # It adds nothing, and another workload already shows that not all are gone.
                 watched = False
                 continue
+            above = self._deployment_of(reference, namespace)
             found = await self._find(above or reference, namespace, "the controller of its Pods")
             if found is None or (above is None and not _means(reference, namespace, found.uid)):
                 continue

@@ -244,16 +244,11 @@ class PodProbeMarkerReconciler:
             if cached is None:
                 continue  # Its creation event is still to come. [PPM-42]
             probes, left = pod_probes(name, rendered_probes, wanted.get(node, ()))
-            changes = leaving
-            # The entries of other namespaces are only converted if they can matter, for the room they leave.
-            for scope in (namespace, None) if not leaving else ():
-                present = stored_probes(cached, scope)
-                edited = dict(present)
-                without = replace_probes(edited, namespace, name, probes)
-                changes = edited.get("podProbes", []) != present["podProbes"]
-                if not changes:
-                    break
-            if changes:
+            changes, without = _preview(stored_probes(cached, namespace), namespace, name, probes)
+            if changes and not leaving:
+                # The entries of other namespaces are only converted if they can matter, for the room they leave.
+                changes, without = _preview(stored_probes(cached, None), namespace, name, probes)
+            if changes or leaving:
                 without = await self._change(node, namespace, name, probes)
             if without:
                 count = len(without) + left
@@ -314,3 +309,10 @@ class PodProbeMarkerReconciler:
         )
         if written is not None:
             self._statuses[marker.metadata.uid] = written
+
+
+def _preview(present: Json, namespace: str, marker: str, probes: Mapping[str, Json]) -> tuple[bool, list[str]]:
+    """Return whether the marker's probes change these entries, and the names of the Pods whose probes do not fit."""
+    edited = dict(present)
+    without = replace_probes(edited, namespace, marker, probes)
+    return edited.get("podProbes", []) != present["podProbes"], without
