@@ -17,6 +17,7 @@ import yaml
 from app.daemon.cri.client import GrpcRuntime
 from app.daemon.cri.types import ContainerState
 from tests.cluster.cluster import Cluster
+from tests.cluster.controlplane import wait_until_established
 from tests.daemon.front import AgentProcess, front
 from tests.daemon.test_node_cluster import KINDS, NAMESPACE, World
 from tests.deploy.rendering import ROOT, render
@@ -43,7 +44,7 @@ def main() -> None:
     with Cluster(nodes=1) as cluster, tempfile.TemporaryDirectory() as folder, front(cluster) as registry:
         files = [str(ROOT / "deploy" / "crds" / f"apps.kruise.io_{kind}.yaml") for kind in KINDS]
         cluster.kubectl("apply", "--server-side", *(f"-f={file}" for file in files))
-        cluster.control_plane.wait_until_established(*(f"crd/{kind}.apps.kruise.io" for kind in KINDS))
+        wait_until_established(cluster.kubectl, *(f"crd/{kind}.apps.kruise.io" for kind in KINDS))
         chart = [one for one in render() if "daemon" in one["metadata"]["name"] and one["kind"] != "DaemonSet"]
         spaces = [
             {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}

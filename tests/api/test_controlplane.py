@@ -23,7 +23,7 @@ from app.pods.template_check import template_errors
 from app.sandbox.apiserver.customvalidation import fill_defaults, normalized
 from tests.api.record_template_answers import ANSWERS, ask
 from tests.api.template_cases import CASES
-from tests.cluster.controlplane import ControlPlane
+from tests.cluster.controlplane import ControlPlane, wait_until_established
 from tests.cluster.definitions import delete_definitions
 from tests.scenarios.world import eventually
 
@@ -37,7 +37,7 @@ PATH = "/apis/apps.kruise.io/v1beta1/sidecarsets"
 def served(control_plane: ControlPlane) -> Iterator[ControlPlane]:
     """Yield a control plane with our kinds, which are removed afterwards."""
     control_plane.kubectl("apply", "--server-side", "-f", str(CRDS))
-    control_plane.wait_until_established("-f", str(CRDS))
+    wait_until_established(control_plane.kubectl, "-f", str(CRDS))
     yield control_plane
     delete_definitions(control_plane, [kind.crd_name for kind in kinds()])
 

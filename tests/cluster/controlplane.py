@@ -17,7 +17,7 @@ import ssl
 import subprocess
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -36,6 +36,13 @@ LOOPBACK = "127.0.0.1"
 _PORTS = range(15_000 + int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:]) % 8, 30_000, 8)
 #: Ports are handed out in turn, because one that was just handed out may not be in use yet.
 _offered = itertools.cycle(random.sample(_PORTS, len(_PORTS)))
+
+
+def wait_until_established(kubectl: Callable[..., "subprocess.CompletedProcess[str]"], *definitions: str) -> None:
+    """Wait until CRDs are served. ``definitions``: arguments of kubectl that select them."""
+    # A new CRD has no conditions, which `kubectl wait` treats as an error.
+    command = ("wait", "--for=condition=Established", "--timeout=30s", *definitions)
+    wait_until(lambda: not kubectl(*command, check=False).returncode, f"{definitions} are established")
 
 
 class ControlPlane:
@@ -183,12 +190,6 @@ class ControlPlane:
         if check and done.returncode:
             raise ClusterError(f"kubectl {' '.join(arguments)} failed ({done.returncode}): {done.stderr.strip()}")
         return done
-
-    def wait_until_established(self, *definitions: str) -> None:
-        """Wait until CRDs are served. ``definitions``: arguments of kubectl that select them."""
-        # A new CRD has no conditions, which `kubectl wait` treats as an error.
-        command = ("wait", "--for=condition=Established", "--timeout=30s", *definitions)
-        wait_until(lambda: not self.kubectl(*command, check=False).returncode, f"{definitions} are established")
 
     # ---- starting and stopping
 

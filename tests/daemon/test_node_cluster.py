@@ -21,6 +21,7 @@ import yaml
 
 from tests.cli.guides import on_a_node
 from tests.cluster.cluster import Cluster
+from tests.cluster.controlplane import wait_until_established
 from tests.cluster.nodes import Node
 from tests.daemon.front import GARBAGE, HANGING, PASSWORD, PRIVATE, SLOW, USER, AgentProcess, Front, front, until
 from tests.daemon.node import request_body
@@ -172,7 +173,7 @@ def kubeconfig(cluster: Cluster) -> Iterator[Path]:
     """Return a kubeconfig of the agent's identity with only the chart's permissions."""
     for kind in KINDS:
         cluster.kubectl("apply", "--server-side", "-f", str(ROOT / "deploy" / "crds" / f"apps.kruise.io_{kind}.yaml"))
-    cluster.control_plane.wait_until_established(*(f"crd/{kind}.apps.kruise.io" for kind in KINDS))
+    wait_until_established(cluster.kubectl, *(f"crd/{kind}.apps.kruise.io" for kind in KINDS))
     chart = [one for one in render() if "daemon" in one["metadata"]["name"] and one["kind"] != "DaemonSet"]
     spaces = [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}} for name in ("kruise-system", NAMESPACE)

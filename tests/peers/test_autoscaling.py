@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.cluster.controlplane import wait_until_established
 from tests.scenarios.world import World, eventually
 
 pytestmark = pytest.mark.peers
@@ -85,8 +86,7 @@ def share(world: World, load: int) -> None:
 @pytest.mark.parametrize("kind", ["CloneSet", "StatefulSet", "UnitedDeployment"])
 def test_replicas_follow_the_load_of_the_selected_pods(world: World, kind: str) -> None:
     world.kubectl("apply", "-f", "-", stdin=METRICS)
-    established = ["wait", "crd/pods.metrics.k8s.io", "--for=condition=Established", "--timeout=30s"]
-    eventually(lambda: not world.kubectl(*established, check=False).returncode, "the metrics are served")
+    wait_until_established(world.kubectl, "crd/pods.metrics.k8s.io")
     world.kubectl("run", "other", "-n", world.namespace, "--image=nginx:1.25", "--labels=app=other")
     world.apply(json.dumps(workload(kind)))
     resource = f"{kind.lower()}s.apps.kruise.io"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster.controlplane import ControlPlane
+from tests.cluster.controlplane import ControlPlane, wait_until_established
 from tests.scenarios.world import World, eventually, manager
 
 #: Versions where the API server counts calls of webhooks, and a namespace reports why it is not deleted.
@@ -265,7 +265,7 @@ def test_a_definition_can_be_deleted_if_its_objects_are_visibly_gone(tmp_path: P
     with ControlPlane() as own, manager(own, tmp_path, "--feature-gates=DeletionProtectionForCRDCascadingGate=true"):
         name = "widgets.shop.example.com"
         own.kubectl("apply", "-f", "-", stdin=DEFINITION.format(group="shop.example.com", label=labeled("Cascading")))
-        own.wait_until_established(f"crd/{name}")
+        wait_until_established(own.kubectl, f"crd/{name}")
         widget = {
             "apiVersion": "shop.example.com/v1",
             "kind": "Widget",

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from tests.cluster.controlplane import ControlPlane, free_port
+from tests.cluster.controlplane import ControlPlane, free_port, wait_until_established
 from tests.cluster.errors import ClusterError
 from tests.deadline import Deadline
 
@@ -218,7 +218,7 @@ def install(started: ControlPlane, *, gates: bool = True, root: Path = ROOT) -> 
     if gates:
         started.kubectl("apply", "-f", str(deploy / "rbac-gates"))
     started.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(deploy / "crds"))
-    started.wait_until_established("-f", str(deploy / "crds"))
+    wait_until_established(started.kubectl, "-f", str(deploy / "crds"))
     return started.kubeconfig_for_service_account(SYSTEM_NAMESPACE, "kruise-manager")
 
 
