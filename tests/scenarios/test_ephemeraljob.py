@@ -92,8 +92,8 @@ def test_a_command_debugs_one_pod(world: World) -> None:
     found = world.pykruise(*there, "--name=tools", "--target=main")
     assert f"attach with: kubectl attach -it web -c tools -n {world.namespace}" in found.stdout, found.stderr
     assert found.returncode == 0
-    container = world.get("pod", "web")["spec"]["ephemeralContainers"][-1]
-    assert (container["name"], container["targetContainerName"], container["tty"]) == ("tools", "main", True)
+    containers = {one["name"]: one for one in world.get("pod", "web")["spec"]["ephemeralContainers"]}
+    assert (containers["tools"]["targetContainerName"], containers["tools"]["tty"]) == ("main", True)
     told = world.pykruise("explain", "pod", "web").stdout
     assert "ephemeral container tools: added by EphemeralJob debug-web-" in told
     assert "ephemeralContainers" not in world.get("pod", "other")["spec"]

@@ -197,20 +197,17 @@ def _budget_refusal(cause: str, retry_after: int) -> status.Refusal:
 
 
 def only_ephemeral(wanted: Json, old: Json) -> Json:
-    """Return the old Pod with the requested ephemeral containers. The existing ones stay first."""
+    """Return the old Pod with the requested ephemeral containers, in the requested order."""
     found: Json = fresh(old)
     given = (wanted.get("spec") or {}).get("ephemeralContainers") or []
-    present = found["spec"].get("ephemeralContainers") or []
-    names = {one["name"] for one in present}
-    wanted_by_name = {one.get("name"): one for one in given}
-    missing = [one["name"] for one in present if one["name"] not in wanted_by_name]
+    kept = {one.get("name") for one in given}
+    missing = [one["name"] for one in found["spec"].get("ephemeralContainers") or [] if one["name"] not in kept]
     if missing:
         at = "spec.ephemeralContainers"
         message = f"existing ephemeral containers {quote(missing[0])} may not be removed\n"
         raise status.invalid_kind("", "Pod", old["metadata"]["name"], [forbidden(at, message)])
-    added = [one for one in given if one.get("name") not in names]
-    if present or added:
-        found["spec"]["ephemeralContainers"] = [*(wanted_by_name[one["name"]] for one in present), *added]
+    if given:
+        found["spec"]["ephemeralContainers"] = given
     _take_version(found, wanted)
     return found
 
