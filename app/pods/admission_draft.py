@@ -101,7 +101,7 @@ class PodDraft:
     def refuse_oversized_annotations(self) -> None:
         """Raise PodRefusedError for annotations larger than the API server allows.
 
-        The API server checks the size only after admission, so admission must not spend work on megabytes of text.
+        The API server checks the size only after admission; this check avoids processing megabytes of text.
         """
         annotations = self.annotations
         if annotations and sum(map(len, annotations.values())) > TOTAL_ANNOTATION_SIZE_LIMIT:
@@ -151,7 +151,7 @@ class PodDraft:
     ) -> None:
         """Insert a container before position ``index``; an index past the end appends.
 
-        ``rendered`` is the same container already serialized, and goes into the patch unchanged. The container is
+        ``rendered`` is the same container, already serialized; it goes into the patch unchanged. The container is
         shared, not copied: it must never be modified.
         """
         self._insert(into, index, container, rule, rendered)
@@ -260,11 +260,11 @@ class PodDraft:
         return self.spec  # type: ignore[return-value]  # a dict from here on
 
     def _own_list(self, field: str) -> list[Any]:
-        spec = self._own_spec()
         if field not in self._owned:
+            spec = self._own_spec()
             self._owned.add(field)
             spec[field] = list(spec.get(field) or ())
-        items: list[Any] = spec[field]
+        items: list[Any] = self.spec[field]
         return items
 
     def _insert(

@@ -56,12 +56,11 @@ def generated_name(generate_name: str, suffix: str) -> str:
 
 
 def _from_env(container: Container) -> int:
-    where = f"container {container['name']}: env {names.ENV_CONTAINER_PRIORITY}"
     priority = 0
     for entry in container.get("env") or ():
         if entry.get("name") == names.ENV_CONTAINER_PRIORITY:
             # The last entry wins, as in the kubelet, but each must be valid.
-            priority = _from_entry(entry, where)
+            priority = _from_entry(entry, f"container {container['name']}: env {names.ENV_CONTAINER_PRIORITY}")
     return priority
 
 

@@ -1,6 +1,6 @@
 """The expressions of a resourcesPolicy, such as ``max(cpu*50%, 50m)``: parsed once, evaluated for every Pod.
 
-Grammar [SS-64]: ``+ - * /``, unary minus, parentheses, ``max(a, b)`` and ``min(a, b)`` in any case, numbers,
+Grammar [SS-64]: ``+ - * /``, unary minus, parentheses, ``max(a, b)`` and ``min(a, b)`` (case-insensitive), numbers,
 percentages, quantities with a suffix, and one variable named like the resource. A value is a plain number (floating
 point) or a quantity [SS-65]. An expression compiles to a short program for a stack machine, so that no input can make
 evaluation recurse.

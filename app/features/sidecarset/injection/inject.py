@@ -34,15 +34,15 @@ class InjectionRefusedError(PodRefusedError):
         self.sets = sets
 
 
-# What a sidecar shares with the Pod's app containers: env entries, volume mounts and devices. Builds the container's
-# body from the original Pod and one prepared sidecar. [SS-46 … SS-51]
+# What a sidecar shares with the Pod's app containers: env entries, volume mounts and devices. The container's body is
+# built from the original Pod and one prepared sidecar. [SS-46 … SS-51]
 
 #: A variable in a subPathExpr. [SS-50]
 _VARIABLE = re.compile(r"\$\(([-._a-zA-Z][-._a-zA-Z0-9]*)\)")
 
 
 class SharingSource:
-    """The Pod that sidecars share with: its containers before merging, its labels and its (patched) annotations."""
+    """What sidecars copy from: the containers of the Pod before merging, its labels and its (patched) annotations."""
 
     __slots__ = ("_env", "_variables", "annotations", "app_containers", "labels")
 
@@ -118,8 +118,8 @@ def rendered(sidecar: PreparedSidecar, source: SharingSource, set_name: str) -> 
 
 
 class _Env:
-    """The sidecar's env: its own, IS_INJECTED, transferred entries, then those that shared mounts need. The first of
-    each name wins. [SS-46]"""
+    """The sidecar's env: its own entries, IS_INJECTED, transferred entries, then those that shared mounts need. If a
+    name is repeated, the first entry wins. [SS-46]"""
 
     __slots__ = ("_equal", "_origin", "_set_name", "_sidecar", "entries")
 
@@ -127,12 +127,13 @@ class _Env:
         self._sidecar = sidecar
         self._set_name = set_name
         self.entries: list[Mapping[str, Any]] = list(sidecar.base["env"])
+        own = f"its own env in SidecarSet {set_name}"
         #: Name → the effective entry and its origin.
         self._origin: dict[Any, tuple[Mapping[str, Any], str]] = {
-            entry.get("name"): (entry, f"its own env in SidecarSet {set_name}") for entry in self.entries
+            entry.get("name"): (entry, own) for entry in self.entries
         }
-        #: Identities of the entries known to equal the effective ones. Values of a megabyte must not be compared again
-        #: for each of the thousands of mounts that use them.
+        #: The ``id()`` of entries known to equal the effective ones, so that a value of a megabyte is not compared
+        #: again for each of thousands of mounts.
         self._equal: set[int] = set()
 
     def add(self, entry: Mapping[str, Any], origin: str) -> None:
@@ -199,12 +200,12 @@ def _reference(entry: Mapping[str, Any]) -> Any:
 _NOTHING: Mapping[str, str] = {}
 _BY_NAME = attrgetter("name")
 _SHARED: Final = ("env", "volumeMounts", "volumeDevices")
-#: Maximum total length of these lists across all sidecars of a Pod. A Pod of 3 MB with 90,000 mounts may match fifty
-#: sets.
+#: Maximum number of env entries, mounts and devices of all sidecars of a Pod. A Pod of 3 MB may have 90,000 mounts to
+#: share with the sidecars of fifty sets.
 MAX_SHARED: Final = 100_000
 
 
-# Named tuples instead of dataclasses: they are created for every Pod, in a third of the time.
+# Named tuples instead of dataclasses: they are created for every Pod, and creating them takes a third of the time.
 
 
 class Placement(NamedTuple):
@@ -324,7 +325,7 @@ def _sidecars(
 
 
 def _placements(present: Sequence[Container], sidecars: Sequence[SidecarContainer]) -> tuple[Placement, ...]:
-    """Return the placements. Sidecars already in the list keep their position; others are inserted before or after the
+    """Return where each sidecar goes: those already in the list keep their position, the others precede or follow the
     list. [SS-42]"""
     if not sidecars:
         return ()

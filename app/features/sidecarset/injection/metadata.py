@@ -17,14 +17,15 @@ from app.kube.clock import rfc3339
 from app.kube.fielderrors import shortened
 from app.pods.admission_draft import PodRefusedError
 
-# The annotations that record the SidecarSets of a Pod: the injected list and the two hash records, byte for byte.
-# OpenKruise's controller and users' tools read them, so they are written exactly as Go would: struct fields in order,
-# map keys sorted. [SS-56 … SS-59]
+# The annotations that record the SidecarSets of a Pod: the injected list and the two hash records. OpenKruise's
+# controller and users' tools read them, so they are written byte for byte as Go would: struct fields in order, map keys
+# sorted. [SS-56 … SS-59]
 
 # As in Go's time.Parse(time.RFC3339): fractions are accepted though not in the layout; seconds are required.
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:\d\d)", re.ASCII)
 _ZERO_TIME = datetime(1, 1, 1, tzinfo=UTC)
-#: Maximum number of commas in a hash annotation that is read. Any user may write it, in entries of 7 bytes.
+#: Maximum number of commas in a hash annotation that is read. Any user may write it, and an entry may be as short as 7
+#: bytes.
 MAX_COMMAS: Final = 1_000
 
 
@@ -54,7 +55,9 @@ def record_entry(set_name: str, digest: str, sidecars: Sequence[str], revision: 
 def hash_record(kept: Mapping[str, str], entries: Sequence[RecordEntry], now: str) -> str:
     """Return a hash annotation with the members ``kept`` (set name → member) and the entries of the injected sets.
     [SS-57]"""
-    members = {**kept, **{entry.set_name: f"{entry.head}{now}{entry.tail}" for entry in entries}}
+    members = {entry.set_name: f"{entry.head}{now}{entry.tail}" for entry in entries}
+    if kept:
+        members = {**kept, **members}
     return f"{{{','.join([members[name] for name in sorted(members)])}}}"
 
 
@@ -133,7 +136,8 @@ class MetadataPatchError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class MetadataPatch:
-    """One entry: annotations (key → value, sorted) and the policy for those the Pod already has."""
+    """One entry of ``patchPodMetadata``: annotations (key → value, sorted), and the policy for those the Pod already
+    has."""
 
     set_name: str
     policy: str
@@ -141,7 +145,7 @@ class MetadataPatch:
 
 
 def patched_annotations(present: Mapping[str, str], patches: Iterable[MetadataPatch]) -> dict[str, str]:
-    """Return the annotations these patches change (key → new value), applied in order. [SS-53]
+    """Apply these patches in order and return the annotations that change (key → new value). [SS-53]
 
     Raises MetadataPatchError.
     """
@@ -171,7 +175,7 @@ def merged(current: str | None, patch: str) -> str:
     _require_json(patch, "the patch")
     try:
         result = _merge(current.strip(), patch.strip(), 0)
-        # A merge without effect must not reformat the result of the first one. [D-21]
+        # A merge without effect must not reformat the result of an earlier one. [D-21]
         return current if _loads(result) == _loads(current) else result
     except RecursionError:
         raise NotJsonError("the Pod's value is nested too deep") from None
@@ -187,7 +191,7 @@ def _merge(current: str, patch: str, depth: int) -> str:
         if value != "null":
             members[key] = _merge(members.get(key, ""), value, depth + 1)
         elif members.get(key) != "null":
-            # A null that an earlier set wrote is kept when its patch is applied again. [D-21]
+            # An existing null may come from an earlier application of this patch, and is kept. [D-21]
             members.pop(key, None)
     return "{" + ",".join(f"{dumps_go(key)}:{_compact(members[key])}" for key in sorted(members)) + "}"
 

@@ -129,10 +129,11 @@ class PreparedContent:
     volumes: tuple[PreparedVolume, ...]
     image_pull_secrets: tuple[Mapping[str, Any], ...]
     metadata: tuple[MetadataPatch, ...]
-    #: Names of the resulting containers and init containers of the Pod, with both names of twins.
+    #: Names that the containers and init containers get in a Pod; for twins, both names.
     names: frozenset[str]
     init_names: frozenset[str]
-    #: These names and, for twins, their common name in the set; no resources policy counts them as targets. [SS-61]
+    #: ``names``, ``init_names`` and, for twins, their common name in the set. No resources policy counts them as
+    #: targets. [SS-61]
     all_names: frozenset[str]
     #: Hot-upgradable sidecars, by their name in the set. [SS-80]
     hot: tuple[str, ...]
@@ -160,7 +161,7 @@ class PreparedSet:
     namespaces: tuple[str, ...]
     #: False if the namespace's name alone decides, so that its labels are not needed.
     needs_namespace_labels: bool
-    #: Injection is paused, or the set is being deleted. [SS-38, SS-39]
+    #: Whether injection is paused or the set is being deleted. [SS-38, SS-39]
     dormant: bool
     #: The base this canary replaces, or "". [SS-77]
     canary_of: str

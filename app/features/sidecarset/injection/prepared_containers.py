@@ -123,7 +123,7 @@ def _working(text: str) -> dict[str, str]:
 
 _INJECTED_ENV: Mapping[str, str] = {"name": names.ENV_IS_INJECTED, "value": "true"}
 
-#: The fields a sidecar has beyond a core Container; they must not reach a Pod.
+#: Fields of a sidecar that a core Container does not have; they must not reach a Pod.
 _EXTENSIONS = frozenset(
     {
         "podInjectPolicy",
@@ -139,7 +139,7 @@ _SUBSCRIPTED = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
 
 @dataclass(frozen=True, slots=True)
 class EnvTransfer:
-    """Variables to copy from the app container whose name is ``container``, or is read from the Pod. [SS-47]"""
+    """Variables to copy from an app container. Its name is ``container``, or is read from the Pod. [SS-47]"""
 
     names: tuple[str, ...]
     container: str = ""

@@ -26,7 +26,7 @@ MATCH_ALL = ".*"
 _KINDS = ("limits", "requests")
 #: Finest meaningful amount, as a power of ten: a thousandth of a cpu, a byte.
 _FINEST = {"cpu": -3, "memory": 0}
-#: Amounts with which expressions are tested before a SidecarSet is admitted, from tiny to large containers.
+#: Amounts used to test expressions before a SidecarSet is admitted, from tiny to large containers.
 _TRIALS = {
     "cpu": tuple(map(parse, ("10m", "100m", "1", "10", "100"))),
     "memory": tuple(map(parse, ("1Mi", "100Mi", "1Gi", "100Gi", "1Ti"))),
@@ -98,7 +98,7 @@ def evaluate(policy: ResourcesPolicy, counted: Sequence[Mapping[str, Any]]) -> d
     limits: dict[str, Quantity] = {}
     for name, expression in policy.limits.items():
         aggregate = _aggregate(policy, resources, "limits", name)
-        # Even a constant is dropped if a target is unlimited. [SS-63]
+        # Even a constant limit is dropped if a target has no limit. [SS-63]
         if aggregate is not None:
             limits[name] = _amount(expression, aggregate, "limits", name)
     requests: dict[str, Quantity] = {}
@@ -106,7 +106,7 @@ def evaluate(policy: ResourcesPolicy, counted: Sequence[Mapping[str, Any]]) -> d
         aggregate = _aggregate(policy, resources, "requests", name)
         requests[name] = _amount(expression, aggregate or ZERO, "requests", name)
     for name in limits.keys() & requests.keys():
-        # The API server rejects a limit below its request, and then no Pod could be created. [SS-67]
+        # The API server rejects a limit below the request, so no Pod could be created. [SS-67]
         limits[name] = max(limits[name], requests[name])
     result = (("limits", limits), ("requests", requests))
     return {
@@ -180,9 +180,9 @@ def _expression_errors(text: str, name: str, path: Path, *, tried: bool) -> Iter
 def _never_usable(expression: Expression, name: str) -> str:
     """Return why an expression is rejected on admission; '' if it is not. [SS-67]
 
-    OpenKruise evaluates it with the plain number 1; a negative result is rejected here as well, because Pods with small
-    containers would be refused. It is also evaluated with quantities, which finds expressions that no Pod could
-    satisfy, such as ``cpu*cpu``.
+    Like OpenKruise, evaluate it with the plain number 1. Unlike OpenKruise, reject a negative result, because Pods with
+    small containers would be refused, and evaluate it with quantities, to find expressions that fail for every Pod,
+    such as ``cpu*cpu``.
     """
     try:
         expression.evaluate(1.0)

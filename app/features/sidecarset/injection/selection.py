@@ -2,8 +2,7 @@
 selectors can match.
 
 Each set is indexed under the namespaces it names [SS-36] and, within them, under one label its selector requires: the
-most selective one. A lookup among a thousand sets of which one matches therefore costs about as much as a lookup in a
-single set.
+most selective one. Finding the one matching set among a thousand therefore costs about as much as testing a single set.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _Term: TypeAlias = "tuple[str, str] | str"
 
 
 def _terms(selector: Selector) -> list[tuple[_Term, ...]]:
-    """Return, for each indexable requirement, the terms of which a matching Pod has at least one."""
+    """Return the terms of each indexable requirement. A matching Pod has at least one of them per requirement."""
     choices: list[tuple[_Term, ...]] = []
     for requirement in selector.requirements:
         if requirement.operator is Operator.IN:
@@ -113,10 +112,10 @@ class _Expected(NamedTuple):
 
 
 class SidecarSetIndex:
-    """All SidecarSets, prepared; updated one at a time from a watch.
+    """Index of all SidecarSets, prepared for injection. A watch updates it one set at a time.
 
-    Expected states are recorded by validation, which runs in a separate thread for large sets: each operation on them
-    is atomic with respect to other threads. [MGR-149]
+    Validation records expected states. For large sets it runs in a separate thread, so each operation on these states
+    must be atomic. [MGR-149]
     """
 
     def __init__(self) -> None:
@@ -126,7 +125,7 @@ class SidecarSetIndex:
         self._everywhere = _Group()
         self._unusable: dict[str, str] = {}
         self._expected: dict[str, _Expected] = {}
-        #: States claimed by unknown callers, by the caller's address and the set. They are kept until they expire.
+        #: States claimed by unknown callers, by the caller's address and the set's name; kept until they expire.
         self._claimed: dict[tuple[str, str], _Expected] = {}
 
     def __len__(self) -> int:
