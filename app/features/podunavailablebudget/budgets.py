@@ -30,7 +30,8 @@ from app.pods.disruption_budget import ALLOWED, Disruption, Verdict
 # controller in this process updates the Pod immediately, and the Pod may be available again before the budget is
 # reconciled, so its former state is known only here.
 
-#: Maximum number of budgets whose grants are kept. Grants of any other budget count until they time out in the status.
+#: Maximum number of budgets whose grants are kept in memory. Grants of other budgets count until they time out in the
+#: status.
 MAX_BUDGETS: Final = 1_000
 
 
@@ -55,8 +56,8 @@ class Grants:
         """Return the grants of a budget by Pod name."""
         return self._by_budget.get(budget, {})
 
-    def are_latest(self, budget: ObjectKey, seen: Mapping[str, Seen]) -> dict[str, Seen]:
-        """Return the observations, except those of Pods whose disruption has been granted again since."""
+    def latest(self, budget: ObjectKey, seen: Mapping[str, Seen]) -> dict[str, Seen]:
+        """Return the observations, except those of Pods whose disruption has since been granted again."""
         known = self.of(budget)
         return {name: one for name, one in seen.items() if name not in known or known[name].grant == one.grant}
 
@@ -72,8 +73,8 @@ class Grants:
 
 R = TypeVar("R")
 
-#: Seconds that a review waits for the controller to compute a new or changed budget, and the polling interval.
-#: [PUB-121]
+#: Seconds that a review waits for the controller to compute the status of a new or changed budget, and the polling
+#: interval. [PUB-121]
 COMPUTED_WITHIN: Final = 2.0
 LOOK_AGAIN: Final = 0.05
 RESIZE_GATE: Final = "InPlacePodVerticalScaling"
@@ -138,7 +139,7 @@ class Budgets:
     async def judge(
         self, pod: Pod, operation: ProtectedOperation, *, budget: str = "", dry_run: bool = False
     ) -> Judgement:
-        """Return whether the operation is allowed now. Records a grant unless ``dry_run`` is set. [PW-27]
+        """Return whether the operation is allowed now, and record a grant unless ``dry_run`` is set. [PW-27]
 
         ``budget`` overrides the name in the Pod's annotations. Never raises: errors count as refusals.
         """
@@ -171,7 +172,7 @@ class Budgets:
             copy = ruling.changed or budget
             noted = entries_of(copy).get(pod.metadata.name) if copy is not None else None
             if self.grants is not None and noted and ruling.answer.allowed and not dry_run:
-                # Recorded within the decision, so that observations of an earlier update cannot end this grant.
+                # Noted before the status is written; otherwise, observations of an earlier update could end the grant.
                 self.grants.note(key, noted, facts_of(pod, vertical_scaling=self._vertical_scaling))
             return Ruling(answer, None if dry_run else ruling.changed, provisional=ruling.provisional)
 
@@ -216,8 +217,8 @@ class ControllerBudget:
         return Verdict(False, found.message)
 
 
-# Whether the cluster has any budget; if not, evictions need no lookup of the Pod. The watch may lag when the first
-# budget is created, so if the cache has none, the API server is queried too, at most once a second.
+# Evictions need no lookup of the Pod if the cluster has no budget. The watch may lag when the first budget is created,
+# so if the cache has none, the API server is queried too, at most once a second.
 
 #: Seconds for which the API server's answer is cached.
 REMEMBERED: Final = 1.0

@@ -69,7 +69,7 @@ async def explain_object(client: Client, stored: Stored, enabled: Enabled) -> Re
         return report([*sentences, "It has no Pods."])
     now, judging = client.clock.now(), _judging(enabled)
     rows = [_row(budget, pod, now, judging) for pod in sorted(members.pods, key=lambda pod: pod.metadata.name)]
-    pods = table([("POD", "AVAILABLE", *OPERATIONS.values(), "BECAUSE"), *rows])
+    pods = table([("POD", "AVAILABLE", *OPERATIONS.values(), "REASON"), *rows])
     return report([*sentences, "", *pods.split("\n")], ways_out(members.pods))
 
 
@@ -125,8 +125,7 @@ async def _fill(client: Client, one: Watched[Any], stores: Stores, namespace: st
     stores(one).replace(listed.items)
 
 
-# The state of a budget, which Pods count and why, and how the next request for each
-# Pod would be judged.
+# Explains a budget: its state, which Pods count and why, and how the next request for each Pod would be judged.
 
 
 @dataclass(frozen=True, slots=True)

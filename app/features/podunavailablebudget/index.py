@@ -21,7 +21,7 @@ from app.pods.predicates import Owner, refers_to
 
 #: Maximum length of the chain.
 MAX_HEIGHT: Final = 8
-#: Maximum number of cached workloads, and their lifetime in seconds, limited because a workload may be adopted later.
+#: Maximum number of cached workloads, and seconds until they expire: a workload may be adopted later.
 MAX_REMEMBERED: Final = 4_096
 REMEMBERED: Final = 60.0
 
@@ -93,7 +93,7 @@ class Claims:
     def names(self, namespace: str) -> Collection[str]:
         return self._by_namespace.get(namespace, {}).keys()
 
-    def name_targets(self, namespace: str) -> bool:
+    def has_targets(self, namespace: str) -> bool:
         """Return whether any budget in the namespace has a targetRef."""
         return namespace in self._targets
 

@@ -11,7 +11,7 @@ from app.api import names
 from app.features.podunavailablebudget.budgets import Budgets, Refused
 from app.features.podunavailablebudget.index import Claims, Owners
 from app.features.podunavailablebudget.kind import ProtectedOperation
-from app.features.podunavailablebudget.plan.pods import is_related, related_budget, unavailable_labels
+from app.features.podunavailablebudget.plan.pods import related_annotations, related_budget, unavailable_labels
 from app.kube.admission import Denied, Review
 from app.kube.errors import KubeError, message_of
 from app.kube.jsonvalues import as_object, objects
@@ -20,11 +20,9 @@ from app.pods.admission import MutatorOrder, PodRequest, PodRequestKind, StepOut
 from app.pods.admission_draft import PodDraft
 from app.pods.predicates import controller_of
 
-# Pod creation step that assigns a new Pod to its budget. [PUB-31, PW-16]
-
 
 class BudgetStep:
-    """Annotates a new Pod with the name of its budget. Never refuses a Pod."""
+    """Annotates a new Pod with the name of its budget. Never refuses a Pod. [PUB-31, PW-16]"""
 
     order: Final = MutatorOrder.PROTECTION
 
@@ -33,11 +31,11 @@ class BudgetStep:
         self._owners = owners
 
     def __call__(self, draft: PodDraft, review: Review) -> StepOutcome:  # noqa: ARG002  # the protocol's
-        """Assign the oldest matching budget in the namespace. Owners are looked up only if a budget has a target.
+        """Assign the oldest matching budget in the namespace. Owners are live_pods up only if a budget has a target.
         [PUB-31]"""
         if not self._claims.names(draft.namespace):
             return None
-        if self._claims.name_targets(draft.namespace):
+        if self._claims.has_targets(draft.namespace):
             controller = controller_of(draft.owner_references)
             if controller is not None:
                 return self._ask(draft, controller)
@@ -51,11 +49,11 @@ class BudgetStep:
 
 def _annotate(draft: PodDraft, budget: str) -> None:
     if budget:
-        draft.set_annotations(is_related(budget), "PUB-31")
+        draft.set_annotations(related_annotations(budget), "PUB-31")
 
 
 # Classifies a write to a Pod: irrelevant, an update, or a resize that restarts no container. [PUB-62, PUB-66] Pods are
-# the raw, unvalidated JSON of a review.
+# passed as the raw, unvalidated JSON of a review.
 
 _RESIZABLE: Final = frozenset({"cpu", "memory"})
 
@@ -64,7 +62,7 @@ def update_operation(old: Mapping[str, Any], new: Mapping[str, Any]) -> Protecte
     """Return the operation that the update counts as, or None if nothing relevant changes. [PUB-62, PUB-66]"""
     marked = not unavailable_labels(_labels(old)) and bool(unavailable_labels(_labels(new)))
     before, after = as_object(old.get("spec")), as_object(new.get("spec"))
-    # The API server serializes both, so a value cannot change from 1 to true, which Python considers equal.
+    # Python considers 1 and True equal, but the API server serializes both Pods, so no field can change from 1 to true.
     if before == after:
         return ProtectedOperation.UPDATE if marked else None
     if marked or not _only_resized(old, new, before, after):

@@ -9,7 +9,7 @@ from typing import Any, Final
 from app.features.podunavailablebudget.budgets import Grants, entries_of
 from app.features.podunavailablebudget.index import Claims
 from app.features.podunavailablebudget.kind import POD_UNAVAILABLE_BUDGET
-from app.features.podunavailablebudget.plan.pods import PodFacts, facts_of, is_related, related_budget
+from app.features.podunavailablebudget.plan.pods import PodFacts, facts_of, related_annotations, related_budget
 from app.features.podunavailablebudget.plan.status import Observed, Recomputed, Seen, recompute, track
 from app.features.podunavailablebudget.targets import Caches, Members, UnknownWorkloadError, Workloads, relevant_parts
 from app.features.podunavailablebudget.types import PodUnavailableBudget, PodUnavailableBudgetStatus
@@ -40,7 +40,7 @@ NAMED: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
-class _Looked:
+class _LivePod:
     """A Pod read from the API server. ``facts`` is None if it is gone; ``uid`` is the UID of the cached Pod."""
 
     uid: str
@@ -74,7 +74,7 @@ class BudgetReconciler:
         self._facts: dict[str, tuple[str, PodFacts]] = {}
         self._seen: dict[ObjectKey, dict[str, Seen]] = {}
         #: Pods read from the API server that the cache has not caught up with.
-        self._looked: dict[ObjectKey, dict[str, _Looked]] = {}
+        self._live_pods: dict[ObjectKey, dict[str, _LivePod]] = {}
         self._last_events: dict[ObjectKey, str] = {}
         self._annotated = ResourceVersionExpectations(client.clock)
 
@@ -103,7 +103,7 @@ class BudgetReconciler:
         for one in (change.old, change.new):
             if one is None:
                 continue
-            above = self._workloads.above(one) if self._claims.name_targets(namespace) else ()
+            above = self._workloads.above(one) if self._claims.has_targets(namespace) else ()
             found |= {claim.name for claim in self._claims.matching(namespace, one.metadata.labels, above)}
             found.add(related_budget(one.metadata.annotations))
         return [ObjectKey(namespace, name) for name in sorted(found) if name in known]
@@ -118,9 +118,9 @@ class BudgetReconciler:
         )
 
     def of_workload(self, kind: GroupKind) -> Callable[[Change[Any]], Iterable[ObjectKey]]:
-        """Return a mapper from a workload of this kind that is created, deleted or scaled to its budgets. [PUB-50]
+        """Return a mapper that returns the budgets of a workload of this kind when it is created, deleted or scaled.
 
-        Budgets with a selector are found by the labels of the Pod template.
+        Budgets with a selector are found by the labels of the Pod template. [PUB-50]
         """
 
         def keys(change: Change[Any]) -> Iterable[ObjectKey]:
@@ -142,13 +142,13 @@ class BudgetReconciler:
         if budget is None or budget.deleting:
             self._seen.pop(key, None)
             self._grants.keep(key, ())
-            self._looked.pop(key, None)
+            self._live_pods.pop(key, None)
             self._last_events.pop(key, None)
             return None
         try:
             members = await self._workloads.members(budget)
         except UnknownWorkloadError as error:
-            # The error is in the object, but may resolve itself once the kind is installed.
+            # The spec is at fault, but the error disappears once the kind is installed.
             self._event_once(key, budget, "UnknownWorkload", str(error))
             return Result(requeue_after=UNKNOWN_KIND_RETRY)
         except Forbidden as error:
@@ -166,10 +166,10 @@ class BudgetReconciler:
         return Result(requeue_after=min(waits)) if waits else None
 
     async def _write(self, key: ObjectKey, budget: PodUnavailableBudget, members: Members) -> Recomputed | None:
-        """Write the status, computed from the freshest copy of the budget. [PUB-54, PUB-58]"""
+        """Write the status, computed from the latest known version of the budget. [PUB-54, PUB-58]"""
         pods = {pod.metadata.name: self._facts_of(pod) for pod in members.pods}
         pods.update(self._going(self._statuses.freshest(key) or budget, pods))
-        self._set_right(key, pods)
+        self._override_cached(key, pods)
         now = self._client.clock.now()
         seen = self._track(key, self._statuses.freshest(key) or budget, pods)
         confirmed: Mapping[str, PodFacts | None] = {}
@@ -177,7 +177,7 @@ class BudgetReconciler:
         def decision(fresh: PodUnavailableBudget | None) -> Ruling[PodUnavailableBudget, Recomputed]:
             if fresh is None or fresh.deleting or not fresh.has_spec_of(budget):
                 return Ruling(Recomputed(PodUnavailableBudgetStatus()), provisional=True)
-            latest = self._grants.are_latest(key, seen)
+            latest = self._grants.latest(key, seen)
             found = recompute(fresh, Observed(pods, members.expected, now, latest, confirmed))
             changed = None if found.status is fresh.status else fresh.model_copy(update={"status": found.status})
             # An unchanged status is not written.
@@ -188,7 +188,7 @@ class BudgetReconciler:
                 self._statuses.freshest(key) or budget, Observed(pods, members.expected, now, seen)
             ).overdue
             if overdue:
-                confirmed = await self._look_at(key, overdue, pods)
+                confirmed = await self._read_live(key, overdue, pods)
             found = await self._statuses.decide(key, decision)
         except IntOrPercentError as error:
             field = "minAvailable" if budget.spec.max_unavailable is None else "maxUnavailable"
@@ -214,37 +214,37 @@ class BudgetReconciler:
         self._seen[key] = track(entries, pods, self._seen.get(key, {}), self._grants.of(key))
         return self._seen[key]
 
-    async def _look_at(
+    async def _read_live(
         self, key: ObjectKey, names: Iterable[str], pods: Mapping[str, PodFacts]
     ) -> Mapping[str, PodFacts | None]:
-        """Read some of ``pods`` from the API server; None for a Pod that is gone. Pods that cannot be read are retried
-        later."""
+        """Read the named Pods from the API server. Return None for a Pod that is gone; omit Pods that cannot be read.
+        They are retried later."""
 
-        async def look(name: str) -> tuple[str, _Looked] | None:
+        async def read(name: str) -> tuple[str, _LivePod] | None:
             uid = pods[name].uid
             try:
                 pod = await self._client.get(PODS, name, key.namespace, decode=decode_pod)
             except NotFound:
-                return name, _Looked(uid)
+                return name, _LivePod(uid)
             except (KubeError, ValueError):
                 return None
             if pod.metadata.uid != uid:
-                return name, _Looked(uid)
+                return name, _LivePod(uid)
             facts = facts_of(pod, vertical_scaling=self._vertical_scaling)
-            return name, _Looked(uid, pod.metadata.resource_version, facts)
+            return name, _LivePod(uid, pod.metadata.resource_version, facts)
 
-        found = dict([one for one in await concurrently(map(look, names), MAX_CONCURRENT) if one is not None])
-        self._looked.setdefault(key, {}).update(found)
+        found = dict([one for one in await concurrently(map(read, names), MAX_CONCURRENT) if one is not None])
+        self._live_pods.setdefault(key, {}).update(found)
         return {name: one.facts for name, one in found.items()}
 
-    def _set_right(self, key: ObjectKey, pods: dict[str, PodFacts]) -> None:
+    def _override_cached(self, key: ObjectKey, pods: dict[str, PodFacts]) -> None:
         """Override cached Pods with those read from the API server until the cache has caught up. [PUB-54]
 
         Otherwise a stale cache would show an updated or deleted Pod as available.
         """
-        looked = self._looked.pop(key, {})
+        live_pods = self._live_pods.pop(key, {})
         behind = {}
-        for name, one in looked.items():
+        for name, one in live_pods.items():
             cached = self._caches.pods.get(name, key.namespace)
             if cached is None or cached.metadata.uid != one.uid:
                 continue
@@ -256,7 +256,7 @@ class BudgetReconciler:
             else:
                 pods.pop(name, None)
         if behind:
-            self._looked[key] = behind
+            self._live_pods[key] = behind
 
     def _facts_of(self, pod: Pod) -> PodFacts:
         uid, version = pod.metadata.uid, pod.metadata.resource_version
@@ -269,7 +269,7 @@ class BudgetReconciler:
         """Annotate the Pods whose annotation does not name an existing budget. Return the first error. [PUB-32,
         PUB-122]"""
         namespace, name = budget.metadata.namespace, budget.metadata.name
-        known, by_target = self._claims.names(namespace), self._claims.name_targets(namespace)
+        known, by_target = self._claims.names(namespace), self._claims.has_targets(namespace)
         wanted = [
             pod
             for pod in pods
@@ -281,7 +281,7 @@ class BudgetReconciler:
 
         async def annotate(pod: Pod) -> KubeError | None:
             try:
-                written = await patch_pod_metadata(self._client, pod, {"annotations": is_related(name)})
+                written = await patch_pod_metadata(self._client, pod, {"annotations": related_annotations(name)})
             except KubeError as error:
                 return error
             if written is not None:

@@ -16,6 +16,7 @@ import msgspec
 from app.api import names
 from app.features.cloneset.kind import CLONE_SET
 from app.features.cloneset.types import CloneSet
+from app.features.podunavailablebudget.index import MAX_HEIGHT
 from app.features.podunavailablebudget.kind import POD_UNAVAILABLE_BUDGET
 from app.features.podunavailablebudget.plan.pods import Claim, Workload, claim_of, matches, workload_of
 from app.features.podunavailablebudget.plan.status import UNKNOWN, Expected
@@ -128,16 +129,16 @@ class _Found:
 
 
 class Workloads:
-    """Finds workloads and their Pods. ``listed`` returns the kinds that the operator wants to be treated like
-    StatefulSets."""
+    """Finds workloads and their Pods. ``listed`` returns the kinds that the operator has listed to be treated
+    like StatefulSets."""
 
     def __init__(self, client: Client, caches: Caches, listed: Callable[[], Collection[GroupKind]]) -> None:
         self._client = client
         self._caches = caches
         self._listed = listed
         self._kinds = KindMapper(client)
-        #: Digests of the owner_key of workloads that Pods refer to but that do not exist. Bounded, because Pods may
-        #: refer to any number of workloads, with UIDs of any length.
+        #: Digests of the owner keys of nonexistent workloads to which Pods refer. Bounded, because Pods may refer to
+        #: any number of workloads, with UIDs of any length.
         self._gone: OrderedDict[bytes, None] = OrderedDict()
 
     async def members(self, budget: PodUnavailableBudget) -> Members:
@@ -193,7 +194,7 @@ class Workloads:
         watched = True
         for key, reference in controllers.items():
             if replicas and key in lacking:
-                # It adds nothing, and another workload already shows that not all are gone.
+                # This workload has no replicas to add, and another one shows that not all workloads are gone.
                 watched = False
                 continue
             above = self._deployment_of(reference, namespace)
@@ -207,7 +208,7 @@ class Workloads:
         return Members(pods, Expected(sum(replicas.values()), gone), watched)
 
     async def _lacks_replicas(self, reference: OwnerReference) -> bool:
-        """Return whether the kind is served without a number of replicas, like Job."""
+        """Return whether the kind is served but has no number of replicas, as is the case for Job."""
         kind = (reference.group, reference.kind)
         if kind in self._caches.workloads or kind in self._listed():
             return False
@@ -306,7 +307,7 @@ class Workloads:
         """Return the watched workloads above the Pod. [PUB-122]"""
         found: list[Workload] = []
         reference = pod.metadata.controller
-        while reference is not None and len(found) < _MAX_HEIGHT:
+        while reference is not None and len(found) < MAX_HEIGHT:
             found.append(workload_of(reference.api_version, reference.kind, reference.name))
             reference = self._controller_of(reference, pod.metadata.namespace)
         return found
@@ -316,9 +317,6 @@ class Workloads:
         workload = store.get(reference.name, namespace) if store is not None else None
         owner = workload.metadata.controller if workload is not None else None
         return OwnerReference(owner.api_version, owner.kind, owner.name, owner.uid, True) if owner is not None else None
-
-
-_MAX_HEIGHT: Final = 8
 
 
 def _digest(reference: OwnerReference, namespace: str) -> bytes:

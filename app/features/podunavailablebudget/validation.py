@@ -16,14 +16,14 @@ from app.kube.patches import same
 from app.kube.selectors import Operator, Requirement, Selector, go_label_selector, validate_selector
 from app.kube.text import first_of
 
-# Whether the selectors of two budgets can match the same Pod: loosely, as OpenKruise checks it, and strictly.
-# LabelSelectors are valid JSON. A selector may have a hundred thousand values and be compared with a thousand others.
-# Therefore it is compiled once, and the cost of a comparison depends on the smaller selector only.
+# Two checks for whether the selectors of two budgets can match the same Pod: a loose one, as in OpenKruise, and a
+# strict one. A selector may have a hundred thousand values and be compared with a thousand others. Therefore it is
+# compiled once, and the cost of a comparison depends only on the smaller selector.
 
 
 @dataclass(frozen=True, slots=True)
 class _Demand:
-    """Requirements on one label. ``allowed`` contains none of ``excluded``, and is None if any other value is
+    """Requirements on one label. Values in ``excluded`` are never in ``allowed``, which is None if all other values are
     allowed."""
 
     allowed: frozenset[str] | None
@@ -45,7 +45,7 @@ class _Demand:
         )
 
     def agrees_with(self, other: _Demand) -> bool:
-        """Return whether some value, or a missing label, satisfies both."""
+        """Return whether some value, or a missing label, satisfies the requirements of both."""
         if self.absent or other.absent:
             return not (self.present or other.present) and self.allowed is None and other.allowed is None
         if self.allowed is not None and other.allowed is not None:
@@ -190,7 +190,7 @@ def _how_many_errors(spec: Mapping[str, Any]) -> list[FieldError]:
     shown = go_int_or_string(value)
     if not _percent(value):
         return [invalid(at, shown, _PERCENT_EXPECTED)]
-    # Compared as text, so that very long numbers stay cheap.
+    # Compare the text, because parsing a very long number is slow.
     digits = value[:-1].lstrip("0")
     return [invalid(at, shown, "must not be greater than 100%")] if len(digits) > 3 or int(digits or 0) > 100 else []
 

@@ -22,7 +22,7 @@ from app.kube.objects import decode_workload
 
 # Rejects invalid budgets, and warns about overlaps with other budgets. [PUB-10 … PUB-21]
 
-#: Maximum number of targets compared for a warning; it bounds the duration of a write.
+#: Maximum number of targets compared for a warning. The limit keeps writes fast.
 MAX_TARGETS: Final = 20
 TURNED_OFF: Final = (
     "PodUnavailableBudget is disabled: enable feature gate PodUnavailableBudgetDeleteGate or "
@@ -58,7 +58,7 @@ def handlers(lookups: BudgetLookups) -> tuple[Handler, ...]:
 async def judge(lookups: BudgetLookups, given: Submitted) -> Judgment:
     """Validate a budget."""
     if given.metadata.get("deletionTimestamp"):
-        # Updates of a budget being deleted, such as removing a finalizer, must not fail on its content.
+        # Updates of a budget being deleted, such as removing a finalizer, must not fail because of its content.
         return Allowed()
     stored, former = as_hub(POD_UNAVAILABLE_BUDGET, given.object), _former(given.review)
     namespace, spec, metadata = given.review.namespace, stored.get("spec") or {}, stored.get("metadata") or {}
@@ -99,7 +99,7 @@ class BudgetLookups:
     """Objects that validation reads on demand: from the API server, or from files in standalone mode. [PUB-21]"""
 
     def __init__(self, enabled: bool, client: Client | None, stores: Stores) -> None:
-        """``enabled``: one of the two feature gates is on."""
+        """``enabled``: at least one of the two feature gates is on."""
         self.enabled = enabled
         self._client = client
         self._live = LiveObjects(client, stores)

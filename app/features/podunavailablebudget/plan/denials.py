@@ -23,15 +23,15 @@ from app.kube.objects import Pod
 from app.kube.rulings import Ruling
 
 # Whether a Pod may be deleted, evicted, updated or resized now. [PUB-64, PUB-65, PUB-67] The first matching rule wins.
-# Rules that need no budget come first. The others are applied to the budget's freshest copy, and again if there is a
-# newer one.
+# Rules that need no budget come first. The others are applied to the latest known version of the budget, and again if a
+# newer one appears.
 
 
 class Outcome(StrEnum):
     """Outcome of a request."""
 
     ALLOWED = "allowed"
-    #: Counted and logged, with an event on the Pod. [PUB-69]
+    #: The refusal is counted, logged and recorded as an event on the Pod. [PUB-69]
     REFUSED = "refused"
     #: The status does not reflect the current spec yet. [PUB-121]
     NOT_COMPUTED = "not computed"
@@ -83,7 +83,7 @@ def judge(
     *,
     resize_is_update: bool,
 ) -> Ruling[PodUnavailableBudget, Judgement]:
-    """Apply rules 4 to 9 to the current budget, or None if it does not exist."""
+    """Apply rules 4 to 9. ``budget`` is the current budget, or None if it does not exist."""
     if budget is None or budget.deleting:
         return Ruling(allow("its budget does not exist"))
     ignored = effective_selector(budget.spec.ignored_pod_selector)

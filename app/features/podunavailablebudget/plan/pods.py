@@ -113,12 +113,12 @@ def runs_other_images(before: tuple[RunningContainer, ...], pod: PodFacts) -> bo
 
 
 def related_budget(annotations: Mapping[str, str]) -> str:
-    """Return the name of the Pod's budget, or ''. The newer annotation wins. [PUB-30]"""
+    """Return the name of the Pod's budget, or ''. The newer annotation takes precedence. [PUB-30]"""
     return annotations.get(names.RELATED_PUB) or annotations.get(names.RELATED_PUB_OLD) or ""
 
 
-def is_related(name: str) -> dict[str, str]:
-    """Return the annotations of a Pod covered by this budget. [PUB-31]"""
+def related_annotations(name: str) -> dict[str, str]:
+    """Return the annotations for a Pod that this budget covers. [PUB-31]"""
     return {names.RELATED_PUB: name, names.RELATED_PUB_OLD: name}
 
 
@@ -172,7 +172,7 @@ def _runs_digest(image: str, status: ContainerStatus | None) -> bool:
     if status is None:
         return False
     running = status.image_id.rpartition("://")[2]
-    # Some runtimes report an ID unrelated to the digest; compare the image name then.
+    # Some runtimes report an ID unrelated to the digest. In that case, compare the image name.
     return same_image(image, running) or ("@" not in running and same_image(image, status.image))
 
 

@@ -36,7 +36,7 @@ def desired_available(max_unavailable: int | str | None, min_available: int | st
     replicas = expected.replicas
     number = scaled(given, max(replicas, 0), round_up=True)
     if expected.gone:
-        # A budget of a deleted workload protects nothing; otherwise, its namespace could not be deleted. [PUB-96,
+        # A budget of a deleted workload protects nothing; otherwise, the namespace could not be deleted. [PUB-96,
         # PUB-125]
         return 0
     return max(0, replicas - number if unavailable else number)
@@ -72,7 +72,7 @@ class Seen:
     running: tuple[RunningContainer, ...] = ()
     #: Sequence number of the grant in this process; 0 if another process granted it.
     grant: int = 0
-    #: Whether the spec has changed, and the Pod's ``ready_since`` at that moment.
+    #: Whether the spec has changed, and the Pod's ``ready_since`` when it did.
     changed: bool = False
     ready_since: datetime | None = None
     #: Whether the Pod has since been unhealthy or become ready again.
@@ -89,8 +89,8 @@ class Seen:
     def is_back(self, pod: PodFacts) -> bool:
         """Return whether the Pod was updated and is healthy again. [PUB-56]
 
-        An update may be so fast that the Pod is never seen unhealthy and becomes ready within the same second; then its
-        running containers are compared.
+        If the update is so fast that the Pod is never seen unhealthy and becomes ready within the same second, the
+        running containers are compared instead.
         """
         return self.changed and pod.healthy and (self.dipped or runs_other_images(self.running, pod))
 
@@ -113,7 +113,7 @@ class EntryState(StrEnum):
 def entry_state(noted: str, pod: PodFacts | None, seen: Seen | None, now: datetime, lasts: timedelta) -> EntryState:
     """Return the state of an entry. [PUB-54 … PUB-56]
 
-    ``pod`` is the Pod in the cache, if any; ``seen``: earlier observations. If the Pod has never been in the cache, its
+    ``pod`` is the cached Pod, if any; ``seen`` holds earlier observations. If the Pod has never been in the cache, its
     entry is kept until it times out, because the cache may lag.
     """
     if not holds(noted, now, lasts):
@@ -139,8 +139,8 @@ def track(
 ) -> dict[str, Seen]:
     """Return the updated observations of all Pods with an entry.
 
-    ``granted``: the Pods as they were when this process granted the disruption. For grants by other processes, the
-    first observation may already be of the updated Pod.
+    ``granted`` holds the Pods as they were when this process granted the disruption. For grants by other processes, the
+    first observation may already show the updated Pod.
     """
     found = {}
     for name, noted in entries.items():
@@ -161,7 +161,7 @@ def track(
 
 #: Seconds until a budget with unconfirmed overdue entries is requeued.
 REQUEUE_DELAY: Final = 0.01
-#: Margin after an entry's timeout, so that it is overdue when checked.
+#: Seconds added to an entry's timeout, so that the entry is overdue when checked.
 PAST: Final = 0.001
 
 

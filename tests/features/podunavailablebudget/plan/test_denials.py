@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 from app.features.podunavailablebudget.index import Claims
 from app.features.podunavailablebudget.kind import ProtectedOperation
 from app.features.podunavailablebudget.plan.denials import Judgement, Outcome, judge, without_budget
-from app.features.podunavailablebudget.plan.pods import Workload, is_consistent, is_healthy, is_related, related_budget
+from app.features.podunavailablebudget.plan.pods import (
+    Workload,
+    is_consistent,
+    is_healthy,
+    related_annotations,
+    related_budget,
+)
 from app.features.podunavailablebudget.pod_admission import update_operation
 from app.features.podunavailablebudget.types import PodUnavailableBudget
 from app.kube.rulings import Ruling
@@ -45,7 +51,7 @@ def test_the_budget_of_a_pod_is_in_its_annotations_and_the_newer_one_wins() -> N
     assert related_budget({"pub.kruise.io/related-pub": "a", "kruise.io/related-pub": "b"}) == "a"
     assert related_budget({"kruise.io/related-pub": "b"}) == "b"
     assert related_budget({}) == ""
-    assert related_budget(is_related("x")) == "x"
+    assert related_budget(related_annotations("x")) == "x"
 
 
 @pytest.mark.behaviour("PUB-64")
@@ -426,10 +432,10 @@ def test_a_changed_or_deleted_budget_no_longer_covers_its_pods() -> None:
     other = other.model_copy(update={"metadata": other.metadata.model_copy(update={"resource_version": "later"})})
     namespace = first.metadata.namespace
     store.put(first)
-    assert (claims.budget_for(namespace, {"app": "web"}, ()), claims.name_targets(namespace)) == ("a", False)
+    assert (claims.budget_for(namespace, {"app": "web"}, ()), claims.has_targets(namespace)) == ("a", False)
     store.put(other)
-    assert (claims.budget_for(namespace, {"app": "web"}, ()), claims.name_targets(namespace)) == ("", True)
+    assert (claims.budget_for(namespace, {"app": "web"}, ()), claims.has_targets(namespace)) == ("", True)
     assert claims.budget_for(namespace, {}, CHAIN) == "a"
     store.remove(key_of(other))
-    assert (claims.budget_for(namespace, {}, CHAIN), claims.name_targets(namespace), bool(claims)) == ("", False, False)
+    assert (claims.budget_for(namespace, {}, CHAIN), claims.has_targets(namespace), bool(claims)) == ("", False, False)
     assert claims._places == {}

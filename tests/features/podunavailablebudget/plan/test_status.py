@@ -162,9 +162,9 @@ def test_a_pod_that_survives_its_granted_deletion_counts_again_and_is_reported()
     assert (waiting.overdue, waiting.status.current_available) == (("p1",), 1)
     assert waiting.again_after is not None
     assert waiting.again_after < 0.1
-    looked = recompute(given_, Observed(pods(3), Expected(3), NOW, confirmed={"p1": facts("p1")}))
-    assert (looked.not_deleted, looked.status.current_available) == (("p1",), 2)
-    assert looked.status.disrupted_pods == {"p0": ago(20)}
+    live_pods = recompute(given_, Observed(pods(3), Expected(3), NOW, confirmed={"p1": facts("p1")}))
+    assert (live_pods.not_deleted, live_pods.status.current_available) == (("p1",), 2)
+    assert live_pods.status.disrupted_pods == {"p0": ago(20)}
 
 
 @pytest.mark.behaviour("PUB-55")
@@ -180,9 +180,9 @@ def test_a_granted_update_is_checked_after_ten_seconds() -> None:
     fresh, old = budget(unavailable={"p0": ago(10)}), budget(unavailable={"p0": ago(11)})
     assert recompute(fresh, Observed(pods(3), Expected(3), NOW)).status.unavailable_pods == {"p0": ago(10)}
     assert recompute(old, Observed(pods(3), Expected(3), NOW)).overdue == ("p0",)
-    looked = recompute(old, Observed(pods(3), Expected(3), NOW, confirmed={"p0": facts("p0", healthy=False)}))
-    assert (looked.status.unavailable_pods, looked.status.current_available) == (None, 2)
-    assert looked.not_deleted == ()
+    live_pods = recompute(old, Observed(pods(3), Expected(3), NOW, confirmed={"p0": facts("p0", healthy=False)}))
+    assert (live_pods.status.unavailable_pods, live_pods.status.current_available) == (None, 2)
+    assert live_pods.not_deleted == ()
 
 
 @pytest.mark.behaviour("PUB-56")
@@ -288,11 +288,11 @@ def test_a_finished_update_does_not_end_the_next_in_the_same_second() -> None:
     grants.note(KEY, ago(0), replace(facts("p0"), running=(BEFORE,)))
     back = replace(facts("p0", generation=2), running=(runs(),))
     seen = track(noted, {"p0": back}, {}, grants.of(KEY))
-    assert grants.are_latest(KEY, seen) == seen
+    assert grants.latest(KEY, seen) == seen
     grants.note(KEY, ago(0), back)
-    assert grants.are_latest(KEY, seen) == {}
+    assert grants.latest(KEY, seen) == {}
     again = track(noted, {"p0": back}, seen, grants.of(KEY))
-    assert grants.are_latest(KEY, again) == again
+    assert grants.latest(KEY, again) == again
     found = recompute(budget(unavailable=noted), Observed({"p0": back}, Expected(1), NOW, seen=again))
     assert found.status.current_available == 0
     later = replace(facts("p0", generation=3), running=(runs("nginx:3", "newer"),))
@@ -333,8 +333,8 @@ def test_an_invalid_grant_time_has_no_effect(noted: str) -> None:
     garbage = {"nobody": noted, "p0": noted}
     found = recompute(budget(disrupted=garbage, unavailable=garbage), Observed(pods(3), Expected(3), NOW))
     assert set(found.status.disrupted_pods or {}) == {"p0"}
-    looked = Observed(pods(3), Expected(3), NOW, confirmed={"p0": facts("p0")})
-    found = recompute(budget(disrupted=garbage, unavailable=garbage), looked)
+    live_pods = Observed(pods(3), Expected(3), NOW, confirmed={"p0": facts("p0")})
+    found = recompute(budget(disrupted=garbage, unavailable=garbage), live_pods)
     assert (found.status.disrupted_pods, found.status.unavailable_pods) == (None, None)
     assert found.status.current_available == 3
 
