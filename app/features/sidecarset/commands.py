@@ -1,4 +1,4 @@
-"""SidecarSet commands, and the SidecarSet section of the dashboard."""
+"""Commands for SidecarSets, and their section of the dashboard."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from app.framework.commands import (
 )
 from app.framework.dashboard import NAMED, DashboardSection, Row, Shown, mapping, number, pods, text
 from app.framework.options import Enabled
-from app.kube.client import Client
+from app.kube.client import Client, get_or_none
 from app.kube.clock import rfc3339
 from app.kube.errors import CommandError, NotFound
 from app.kube.jsonvalues import as_object
@@ -95,7 +95,7 @@ def progress_of(owner: SidecarSet) -> Progress:
 
 @dataclass(frozen=True, slots=True)
 class RelatedObjects:
-    """The Pods a set's selector matches, their namespaces, and the set's revisions, oldest first."""
+    """The Pods that a set's selector matches, all namespaces, and the set's revisions (oldest first)."""
 
     pods: Sequence[Pod]
     namespaces: Mapping[str, Namespace]
@@ -106,7 +106,7 @@ class RelatedObjects:
         return found.metadata.labels if found is not None else None
 
     def content_of(self, revision: str) -> Mapping[str, Any] | None:
-        """Return the recorded content of a revision; None if it was deleted."""
+        """Return the recorded content of a revision; None if the revision was deleted."""
         return next((_content(one) for one in self.revisions if one.name == revision), None)
 
 
@@ -139,7 +139,7 @@ def _content(revision: Revision) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """A SidecarSet, with its Pods and revisions as inputs to the plan."""
+    """The plan's input: a SidecarSet, its Pods and its revisions."""
 
     owner: SidecarSet
     view: SetView
@@ -181,7 +181,7 @@ async def plan(client: Client, stored: Stored, _enabled: Enabled) -> Report:
 
 
 async def explain(client: Client, stored: Stored, _enabled: Enabled) -> Report:
-    """Report the matched Pods, what outdated ones wait for, and selected Pods that are not matched."""
+    """Report the matched Pods, what the outdated ones are waiting for, and selected Pods that are not matched."""
     found = await situation(client, stored)
     counts = found.pod_counts.counts
     head = (
@@ -213,7 +213,7 @@ def _restart(view: SetView) -> str:
 
 
 def missed(found: Situation) -> list[Pod]:
-    """Return the active Pods in the set's scope that it has not injected."""
+    """Return the active Pods that the set selects but has not injected."""
     view = found.view
     return [
         pod
@@ -296,7 +296,7 @@ async def history(client: Client, stored: Stored) -> Sequence[Recorded]:
 
 
 def undo(stored: Stored, content: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    """Return the patch operations that restore a recorded content."""
+    """Return the patch operations that restore the recorded ``content``."""
     spec = stored.get("spec") or {}
     operations: list[Mapping[str, Any]] = []
     for field in RECORDED_FIELDS:
@@ -308,8 +308,8 @@ def undo(stored: Stored, content: Mapping[str, Any]) -> Sequence[Mapping[str, An
 
 
 async def restart(client: Client, stored: Stored) -> str:
-    """Make the owners of matched and missed Pods replace them, each according to its own update strategy. New Pods are
-    injected with the current SidecarSet."""
+    """Restart the workloads that own matched and missed Pods. Each replaces its Pods by its own update strategy; the
+    new Pods get the current sidecars."""
     found = await situation(client, stored)
     owners: Counter[tuple[str, str, str]] = Counter()
     for pod in [one.pod for one in found.pod_counts.all() if one.facts.matched] + missed(found):
@@ -318,7 +318,7 @@ async def restart(client: Client, stored: Stored) -> str:
     patch = {"spec": {"template": {"metadata": {"annotations": annotations}}}}
     done, left = [], []
     for (namespace, kind, name), count in sorted(owners.items()):
-        text = f"{kind} {namespace}/{name} ({count} Pods)"
+        text = f"{kind} {namespace}/{name} ({pods(count)})"
         if kind in _RESTARTED:
             await client.patch(_RESTARTED[kind], name, patch, namespace, field_manager="pykruise")
             done.append(text)
@@ -333,15 +333,14 @@ async def restart(client: Client, stored: Stored) -> str:
 
 
 async def _owner(client: Client, pod: Pod) -> tuple[str, str, str]:
-    """Return namespace, kind and name of the Pod's workload; for a ReplicaSet its Deployment."""
+    """Return the namespace, kind and name of the Pod's workload; a ReplicaSet is replaced with its Deployment."""
     namespace, reference = pod.metadata.namespace, pod.metadata.controller
     if reference is None:
         return namespace, "Pod", pod.metadata.name
     if (reference.kind, reference.group) == ("ReplicaSet", "apps"):
-        found = await client.get(REPLICASETS, reference.name, namespace, decode=decode_metadata)
-        above = found.metadata.controller
-        if above is not None:
-            reference = above
+        found = await get_or_none(client, REPLICASETS, reference.name, namespace, decode=decode_metadata)
+        if found is not None and found.metadata.controller is not None:
+            reference = found.metadata.controller
     own = reference.group == "apps"
     return namespace, reference.kind if own else f"{reference.kind}.{reference.group}", reference.name
 
@@ -363,13 +362,13 @@ COMMANDS: Final = Commands(
 
 
 class SidecarSetRow(Row):
-    """A SidecarSet, and the Pods that should have its containers but lack them."""
+    """A SidecarSet and the Pods that lack its containers."""
 
     matched: int
     updated: int
     ready: int
     lacking: int
-    #: Names of some of these Pods.
+    #: Some of the Pods that lack its containers, as namespace/name.
     lacking_pods: list[str]
 
 
@@ -377,12 +376,11 @@ class LackingSets(SidecarSetIndex):
     """Index that finds the sets whose containers a Pod lacks."""
 
     def lacking(self, pod: Pod, namespace_labels: Mapping[str, str]) -> Sequence[str]:
-        """Return the names of the sets whose containers the Pod lacks."""
         return lacking_sets(pod, self, namespace_labels)
 
 
 def row(stored: Stored, lacking: Collection[ObjectKey]) -> SidecarSetRow:
-    """Return a SidecarSet's row. ``lacking``: the Pods that should have its containers but lack them."""
+    """Return a SidecarSet's row. ``lacking`` holds the Pods that lack its containers."""
     status = mapping(stored, "status")
     matched, updated, ready = (number(status, field) for field in ("matchedPods", "updatedPods", "readyPods"))
     named = [f"{key.namespace}/{key.name}" for key in nsmallest(NAMED, lacking)]
@@ -403,7 +401,7 @@ def row(stored: Stored, lacking: Collection[ObjectKey]) -> SidecarSetRow:
     )
 
 
-#: Sets that are missing from most Pods come first.
+#: Sorted by the number of Pods that lack the containers, largest first.
 SECTION: Final = DashboardSection(
     "sidecar_sets",
     "SidecarSets",

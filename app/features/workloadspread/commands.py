@@ -44,14 +44,14 @@ from app.pods.predicates import is_active
 
 
 #: Headings of the two tables.
-_SUBSETS: Final = ("SUBSET", "TAKES", "PODS", "COMING", "GOING", "PLACES", "NEXT POD")
-_PODS: Final = ("POD", "VERSION", "SUBSET", "COST", "BECAUSE")
+_SUBSETS: Final = ("SUBSET", "LIMIT", "PODS", "CREATING", "DELETING", "FREE", "NEXT POD")
+_PODS: Final = ("POD", "VERSION", "SUBSET", "COST", "REASON")
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Explanation of a WorkloadSpread: a row per subset and per Pod, and suggestions for the user. ``next`` is a
-    sentence about the next Pod."""
+    """Explanation of a WorkloadSpread: a row for each subset and each Pod, and suggestions for the user. ``next``
+    describes what happens to the next Pod."""
 
     subsets: Sequence[tuple[str, ...]]
     next: str
@@ -60,7 +60,7 @@ class Explanation:
 
 
 def explain(spread: WorkloadSpread, pods: Iterable[tuple[Pod, str]], wanted: int, latest: str) -> Explanation:
-    """Explain a WorkloadSpread. ``pods`` are paired with their versions; ``wanted`` is the number of replicas of the
+    """Explain a WorkloadSpread. ``pods`` holds each Pod with its version; ``wanted`` is the number of replicas of the
     target."""
     version = latest or VERSION_IGNORED
     ordinals = spread.spec.target_ref.kind == "StatefulSet"
@@ -192,7 +192,7 @@ class SubsetRow(DashboardModel):
 
 
 class SpreadRow(Row):
-    """A WorkloadSpread."""
+    """Dashboard row of a WorkloadSpread."""
 
     target: str
     subsets: list[SubsetRow]

@@ -60,7 +60,7 @@ def shared_statuses(client: Client, spreads: Store[WorkloadSpread], rng: Random)
 
 
 class Placer:
-    """Assigns Pods to subsets, for one process. ``versioned`` are the kinds whose versions are counted separately."""
+    """Assigns Pods to subsets. ``versioned`` are the kinds whose versions are counted separately."""
 
     def __init__(
         self,

@@ -105,8 +105,9 @@ Versions = dict[str, dict[str, list[Pod]]]
 
 
 class PodReader:
-    """Reads Pods as JSON, with the fields that caches omit (tolerations, affinity). For each unchanged Pod it keeps the
-    size, and the JSON up to KEPT_BYTES in total: a namespace may have thousands of Pods of a megabyte each."""
+    """Reads Pods as JSON, with the fields that caches omit (tolerations, affinity). It caches the size of each
+    unchanged Pod, and its JSON up to a total of KEPT_BYTES: a namespace may have thousands of Pods of a megabyte
+    each."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -243,7 +244,7 @@ class WorkloadSpreadReconciler:
         return {spread.key for workload in owners for spread in here.by_target.get(workload, ())}
 
     def of_configuration(self, _change: Change[Any]) -> Iterable[ObjectKey]:
-        """Return all WorkloadSpreads, as the whitelist may have changed."""
+        """Return all WorkloadSpreads, because the whitelist may have changed."""
         return [ObjectKey(one.metadata.namespace, one.metadata.name) for one in self._caches.spreads.list()]
 
     async def __call__(self, key: ObjectKey) -> Result | None:
@@ -310,13 +311,13 @@ class WorkloadSpreadReconciler:
         return version_of(controller.kind if controller else "", pod.metadata.labels, self._versioned)
 
     def _is_of_another(self, pod: ObjectMeta) -> bool:
-        """Return whether the Pod is recorded for another WorkloadSpread that targets it too, such as that of its
-        Deployment. The two would take it from each other forever. [WS-51]"""
+        """Return whether the Pod is recorded for another WorkloadSpread that also applies to it, such as one for its
+        Deployment. Otherwise, the two would keep taking the Pod from each other. [WS-51]"""
         record = record_of(pod.annotations)
         other = self._index.get(ObjectKey(pod.namespace, record.spread)) if record is not None else None
         if other is None or not (other.selector is None or other.selector.matches(pod.labels)):
             return False
-        # Pods of whitelisted kinds may be found by a selector.
+        # A workload of a whitelisted kind may find its Pods by selector instead of by owner.
         return other.target in self._workloads.keys_above(pod) or other.target[:2] not in KNOWN_OWNERS
 
     async def _in_turn(
@@ -404,7 +405,7 @@ class WorkloadSpreadReconciler:
         return failures
 
     async def _patch(self, pod: Pod, metadata: Mapping[str, Any]) -> None:
-        """Merge into the metadata of this Pod, identified by UID. A deleted Pod is ignored. Raises KubeError."""
+        """Merge ``metadata`` into that of the Pod with this UID. A deleted Pod is ignored. Raises KubeError."""
         body = {"metadata": {**metadata, "uid": pod.metadata.uid}}
         try:
             written = await self._client.patch(
@@ -432,7 +433,7 @@ class WorkloadSpreadReconciler:
     async def _absent(self, key: ObjectKey, versions: Versions, target: Target, now: datetime) -> set[str]:
         """Return the entry keys of late Pods that the API server does not have. Raises KubeError. [WS-61]
 
-        The cache may lag even longer; without this check, places of existing Pods would be given to other Pods.
+        If the cache lags, a late Pod may exist. Without this check, its place would be given to another Pod.
         """
         spread = self._statuses.freshest(key)
         if spread is None or spread.deleting:

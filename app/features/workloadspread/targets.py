@@ -50,15 +50,15 @@ T = TypeVar("T")
 PAUSES: Final = (0.01, 0.05, 0.25, 0.7, 1.0)
 #: Maximum length of an owner chain: users may write owner references that form a cycle.
 MAX_HEIGHT: Final = 8
-#: Maximum number of cached owners, and their lifetime in seconds, limited because an owner may be adopted or released.
+#: Maximum number of cached owners, and seconds until an entry expires, because an owner may be adopted or released.
 MAX_REMEMBERED: Final = 4_096
 REMEMBERED: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """Key by which concurrent reads are coalesced. If not ``whole``, only what the replicas depend on is decoded: every
-    new Pod waits for it, and the Pod template may be a megabyte long."""
+    """Key by which concurrent reads are coalesced. If not ``whole``, only the fields that determine the replicas are
+    decoded: every new Pod waits for them, and the Pod template may be a megabyte long."""
 
     group: str
     kind: str
@@ -141,7 +141,7 @@ class LiveTargets:
         return found
 
     async def above(self, owner: OwnerReference, namespace: str) -> OwnerReference | None:
-        """Return the owner's controller, which is cached for a while."""
+        """Return the owner's controller, which is cached for REMEMBERED seconds."""
         now = self._client.clock.monotonic()
         asked = (namespace, owner)
         until, known = self._known.get(asked, (0.0, None))
@@ -216,8 +216,8 @@ class DirectTargets:
 
 Targets: TypeAlias = DirectTargets | LiveTargets
 
-# Pods, replicas and latest version of a target. [WS-18, WS-19, WS-57] Watched kinds are read from caches; other kinds,
-# and replicas paths, from the API server.
+# Pods, replicas and latest version of a target. Watched kinds are read from caches; other kinds, and replicas paths,
+# from the API server. [WS-18, WS-19, WS-57]
 
 #: Annotation with the revision of a Deployment's ReplicaSet. The ReplicaSet with the highest revision has the current
 #: template.

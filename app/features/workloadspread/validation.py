@@ -32,7 +32,7 @@ GROUPS_BY_KIND: Final[Mapping[str, tuple[str, ...]]] = {
 ALL_SUBSETS_WITHIN: Final = 295
 #: Maximum number of subsets. Each new Pod is compared with all of them.
 MAX_SUBSETS: Final = 256
-#: Maximum number of paths of replicas. All of them are read for each new Pod.
+#: Maximum number of replicas paths. All of them are read for each new Pod.
 MAX_PATHS: Final = 256
 #: Maximum of an int32.
 _NO_LIMIT: Final = 2**31 - 1

@@ -39,8 +39,8 @@ from app.pods.template_check import PERMISSION, template_errors
 
 GATE: Final = "WorkloadSpread"
 SPREADS: Final = Watched.kind(WORKLOAD_SPREAD, WorkloadSpread)
-#: Maximum number of patches tried on the workload's template (one request each), and maximum total bytes of the
-#: template over all merges. Reviews of Pods wait for each merge, however small the WorkloadSpread is.
+#: Maximum number of patches tried on the workload's template (one request each), and maximum total size of the merged
+#: templates in bytes. Reviews of Pods wait during each merge, even if the WorkloadSpread is small.
 MAX_PATCHES_TRIED: Final = 50
 MAX_BYTES_TRIED: Final = 1024 * 1024
 
@@ -155,7 +155,7 @@ TARGETS: Final = {
 
 
 class SpreadLookups:
-    """Objects that the webhook reads on demand: from the API server, or from files in standalone mode."""
+    """Reads the objects that the webhook needs from the API server, or from files in standalone mode."""
 
     def __init__(self, client: Client | None, stores: Stores, own_namespace: str) -> None:
         self._client = client

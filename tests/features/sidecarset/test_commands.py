@@ -132,8 +132,8 @@ async def test_restart_is_delegated_to_the_owners_of_matched_and_missed_pods(wor
     await world.user.patch(PODS, "a", {"metadata": {"ownerReferences": [below]}}, NAMESPACE)
     text = await restarted(world.user, "default", WHAT)
     assert text == (
-        "sidecarset.apps.kruise.io/s restarted: Deployment shop/web (1 Pods); "
-        "not restarted: Pod shop/b (1 Pods), Pod shop/missed (1 Pods); "
+        "sidecarset.apps.kruise.io/s restarted: Deployment shop/web (1 Pod); "
+        "not restarted: Pod shop/b (1 Pod), Pod shop/missed (1 Pod); "
         "use pykruise rollout restart KIND NAME, or delete the Pods"
     )
     annotations = (await world.user.get(DEPLOYMENTS, "web", NAMESPACE))["spec"]["template"]["metadata"]["annotations"]

@@ -194,7 +194,7 @@ def choose(spread: WorkloadSpread | None, pod: NewPod) -> Ruling[WorkloadSpread,
     for status in statuses:
         if status.name in names and _has(status.creating_pods, pod.key):
             return Ruling(Place(status.name, pod.key))
-    # Prefer the place freed by a Pod of the same name that is being deleted.
+    # Prefer the subset in which a Pod of the same name is being deleted.
     order = sorted(range(len(spread.spec.subsets)), key=lambda index: not _has(statuses[index].deleting_pods, pod.key))
     for index in order:
         subset, status = spread.spec.subsets[index], statuses[index]

@@ -99,8 +99,6 @@ def compute(
 
 
 class _Statuses:
-    """Computes subset statuses."""
-
     def __init__(
         self,
         spread: WorkloadSpread,
@@ -155,7 +153,7 @@ class _Statuses:
         return found
 
     def _entries(self, pods: Sequence[Pod], before: SubsetStatus) -> tuple[dict[str, str], dict[str, str]]:
-        """Return the entries that are still valid. [WS-61]"""
+        """Return the creating and deleting entries that are still valid. [WS-61]"""
         creating: dict[str, str] = {}
         deleting: dict[str, str] = {}
         if before.creating_pods:
@@ -219,7 +217,7 @@ def keys_of(metadata: ObjectMeta) -> Iterator[str]:
 
 #: Seconds for which an unschedulable subset accepts no new Pods. [WS-66]
 SHUT_FOR: Final = 300.0
-#: A Pod is late strictly after the limit; the margin covers the rounding of floats.
+#: A Pod is late only after the limit has passed; the margin absorbs the rounding of floats.
 _MOMENT: Final = 0.01
 
 
@@ -279,7 +277,7 @@ def _shut_for(condition: SubsetCondition, now: datetime) -> float:
     since = parsed_rfc3339(condition.last_transition_time)
     if since is None:
         return 0.0
-    # Clock skew of the writer must not extend the time.
+    # A writer's clock that is ahead must not extend this time.
     return (min(since, now) + timedelta(seconds=SHUT_FOR) - now).total_seconds()
 
 

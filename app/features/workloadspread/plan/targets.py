@@ -11,7 +11,7 @@ from app.pods.custom_workloads import GroupKind, entries
 
 # Replicas of a target. [WS-18]
 
-#: Path of the replicas by group and kind. The default is 1.
+#: Path of the replicas by group and kind. A missing value counts as 1.
 _PATHS: Final = {
     ("apps", "Deployment"): "spec.replicas",
     ("apps", "ReplicaSet"): "spec.replicas",
