@@ -4,7 +4,7 @@ A webhook's rules, failure policy and timeout are set where it is declared: in `
 Pods in ``app/admission/pod_webhooks.py``; defaults are in :class:`app.kube.admission.Webhook`. Operators override them
 in ``policies/webhooks.yaml`` (``app/admission/policies.py``).
 
-Every field is set to the value the API server would default it to, so that live and desired state compare equal.
+Undeclared fields are set to the API server's defaults, so that live and desired configurations compare equal.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ def failed_review(body: bytes, message: str) -> tuple[int, bytes]:
 
 
 def _convert_review(body: bytes, convert: Convert, *, last: bool = False) -> Converted:
-    """Convert a review. Raises ``JSONDecodeError``, or ``RecursionError`` or ``TypeError`` if it is nested too deep.
+    """Convert a review. Raises ``JSONDecodeError``, or ``RecursionError`` or ``TypeError`` if it is nested too deeply.
 
     ``last`` marks the final attempt: an object that becomes too deep during conversion is returned unconverted.
     """
@@ -229,7 +229,7 @@ def _converted(review: _Review, convert: Convert, *, last: bool) -> tuple[list[b
             raise  # fails the whole review
         except Exception as error:
             if isinstance(error, RecursionError) and not last:
-                raise  # nested too deep: convert_review retries with the deep values hidden
+                raise  # nested too deeply: convert_review retries with the deep values hidden
             found = _written({**item, "apiVersion": review.desired})
             unconverted += 1
             if len(reasons) < NAMED_AT_MOST:
@@ -259,7 +259,7 @@ def _passed_on(raw: msgspec.Raw, version: str) -> bytes:
 
 
 def _written(obj: dict[str, Any]) -> bytes:
-    """Encode an object. Raises ``RecursionError`` if it is nested too deep."""
+    """Encode an object. Raises ``RecursionError`` if it is nested too deeply."""
     try:
         return orjson.dumps(obj)
     except TypeError as error:

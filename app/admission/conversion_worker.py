@@ -28,7 +28,7 @@ from app.api.conversion import convert
 SMALL_BYTES: Final = 64 * 1024
 #: Maximum duration of one conversion, including the time in the queue: the API server's maximum webhook timeout.
 LIMIT_SECONDS: Final = 30.0
-#: Each body is queued as if it had arrived one second later per this many bytes: a client that keeps listing a large
+#: A body is queued as if it had arrived later, by one second per this many bytes: a client that keeps listing a large
 #: namespace must not delay other clients' small lists beyond their timeout.
 _BYTES_PER_SECOND: Final = 4 * 1024 * 1024
 #: Seconds after which an idle process is stopped.

@@ -216,7 +216,7 @@ def _changes(guarded: Sequence[Guarded]) -> Webhook:
             # The old object's annotation counts too; otherwise, removing it would disable the guard. [PUB-126]
             MatchCondition("guarded", f"{_annotated('oldObject', guarded)} || {_annotated('object', guarded)}"),
             _ALIVE,
-            # [PUB-62]
+            # Other updates cannot make a Pod unavailable. [PUB-62]
             MatchCondition("may-hurt", " || ".join(filter(None, ("object.spec != oldObject.spec", labels)))),
         ),
     )

@@ -30,8 +30,8 @@ class Route:
     def handler_for(self, review: Review) -> Handler | Allowed | Denied:
         """Return the handler for this review, or the decision if there is none.
 
-        Operations and subresources without a handler are allowed. A review of an unknown resource or version is denied
-        unless the path's webhooks allow it: the registration must be wrong. [PW-22, DP-1, DP-7, SS-108]
+        Operations and subresources without a handler are allowed. An unknown resource or version indicates a wrong
+        registration, so its reviews are denied unless the path's webhooks allow them. [PW-22, DP-1, DP-7, SS-108]
         """
         resource = review.resource
         handler = self.handlers.get(

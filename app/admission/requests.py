@@ -30,7 +30,7 @@ R = TypeVar("R")
 #: Maximum number of values in one review: an empty list takes 3 bytes of JSON but 64 bytes of memory. The densest
 #: objects that an API server stores contain half as many, and a review contains two.
 MAX_VALUES: Final = 400_000
-#: Smaller bodies cannot contain too many values.
+#: Bodies up to this size cannot contain too many values.
 _FEW: Final = 256 * 1024
 #: Bytes that neither end a string nor start a value.
 _OTHERS: Final = bytes(set(range(256)) - set(b'",[{'))
@@ -70,8 +70,8 @@ def _punctuation(text: bytes) -> int:
 def without_collections(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     """Call the function with the garbage collector off.
 
-    Objects decoded from large bodies contain no cycles, and searching them repeatedly takes up to ten times as long as
-    the work itself.
+    Objects decoded from large bodies contain no cycles. Collections during the call would take up to ten times as long
+    as the work itself.
     """
     collects = gc.isenabled()
     gc.disable()

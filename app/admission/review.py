@@ -82,7 +82,7 @@ def answer(uid: str, decision: Decision) -> bytes:
 
 
 def _unanswerable(decision: Patched) -> str:
-    """Return the message for a patch that cannot be encoded because a value copied from the object is nested too deep.
+    """Return the message for a patch that cannot be encoded because a value from the object is nested too deeply.
 
     Raises TypeError if a value is not JSON, which is a bug in a handler.
     """
@@ -141,7 +141,7 @@ def printable(text: str) -> str:
 
 #: Number of bytes of an unreadable body to search for a uid, which the API server writes first.
 _HEAD_BYTES: Final = 64 * 1024
-#: orjson's error for a document that is nested too deep.
+#: orjson's error for a document that is nested too deeply.
 _TOO_DEEP: Final = "depth limit"
 _UID_IN_HEAD: Final = re.compile(rb'"request"\s*:\s*\{[^{}]{0,4096}?"uid"\s*:\s*"([^"\\\x00-\x1f]{1,128})"')
 _OPERATIONS: Final = {operation.value: operation for operation in Operation}

@@ -89,7 +89,7 @@ class LargeReviews:
     def __init__(self) -> None:
         self._thread: ThreadPoolExecutor | None = None
         self._busy = False
-        #: Waiting reviews by unauthenticated client and namespace, next in turn first.
+        #: Waiting reviews by client (if unauthenticated) and namespace. The one whose turn is next comes first.
         self._waiting: OrderedDict[str, OrderedDict[str, deque[asyncio.Future[None]]]] = OrderedDict()
 
     async def decide(self, decide: Decide, review: Review, seconds: float) -> Decision:
@@ -246,7 +246,7 @@ def _changes_only_note(review: Review, new: Mapping[str, Any], old: Mapping[str,
 def _note_only(kind: KindDefinition, review: Review) -> str:
     path = Path("metadata").child("annotations").key(names.CONVERSION_DATA)
     detail = (
-        f"holds what {review.kind.version} cannot express and cannot be changed on its own; "
+        f"stores what {review.kind.version} cannot express, so it cannot be changed on its own; "
         f"keep it, or update the object as {kind.resource().api_version}"
     )
     return str(forbidden(path, detail))
@@ -256,4 +256,4 @@ def _encoded(obj: Any) -> bytes:
     try:
         return orjson.dumps(obj)
     except (TypeError, ValueError):
-        return b""  # nested too deep; another check denies it and names the field
+        return b""  # nested too deeply; another check denies it and names the field

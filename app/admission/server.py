@@ -158,7 +158,6 @@ class ReviewEndpoint(_PostEndpoint):
         self._route = route
 
     async def answer(self, request: _Request) -> _Answer:
-        """Return the response to an AdmissionReview."""
         if not _is_json(request.content_type):
             return self.refuse(wrong_content_type(request.content_type, request.parts[0]))
         body = request.body
@@ -246,7 +245,7 @@ class ReviewEndpoint(_PostEndpoint):
             # Internal errors have code 500. The API server's message is enough for the log. [MGR-45]
             return self._undecided(handler, review, f"{error}", 500)
         except RecursionError:
-            # Handlers recurse only to the depth of the object.
+            # Handlers recurse only as deep as the object is nested, so the object is at fault.
             return Denied(f"{_named(review)} is nested too deep", code=400), "denied"
         except Exception as error:  # noqa: BLE001 - one review must not end the service; counted and logged with its object
             return self._failed(handler, review, error), "error"
@@ -330,7 +329,6 @@ class ConvertEndpoint(_PostEndpoint):
         self._logged: set[str] = set()
 
     async def answer(self, request: _Request) -> _Answer:
-        """Return the response to a ConversionReview."""
         if not _is_json(request.content_type):
             return self.refuse(wrong_content_type(request.content_type, request.parts[0]))
         try:

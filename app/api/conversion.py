@@ -1,10 +1,10 @@
 """Lossless conversion between the versions of a kind, in both directions. [MGR-50]
 
-A kind's own conversion functions may lose what the other version cannot express. The result is therefore converted back
-at once. Differences are noted in a reserved annotation and restored when the object is converted to its former version.
-A note is valid as long as the field still has the value it was converted to: an edit made in the other version always
-wins. Notes are not trusted: only certain fields may be restored, and a note that would change anything visible in the
-other version is ignored.
+A kind's own conversion functions may lose what the other version cannot express. Each result is therefore converted
+back for comparison. Differences are recorded as notes in a reserved annotation, and restored when the object is
+converted to its original version. A note is valid as long as the field still has the value it was converted to: an edit
+made in the other version always wins. Notes are not trusted: only certain fields may be restored, and a note that would
+change anything visible in the other version is ignored.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from app.kube.jsonvalues import MAX_DEPTH, as_object, hide_depth, json_copy, nes
 from app.kube.patches import same
 from app.kube.validation import validate_annotations, validate_labels
 
-#: One change: the path, the value of the field as converted to the other version, and its real value. A missing key
-#: means a missing field.
+#: One change: the path of a field, its value as converted to the other version, and its original value. A missing key
+#: means that the field is missing.
 Change: TypeAlias = dict[str, Any]
-#: Changes that belong together, such as a field and the selector it became.
+#: Changes that belong together, such as a field and the selector it was converted to.
 Group: TypeAlias = list[Change]
 
 #: The maximum size of all annotations of an object.
@@ -60,7 +60,7 @@ def read_note(text: Any, version: Version) -> list[Group]:
 
 
 def allowed(groups: Any, version: Version) -> list[Group]:
-    """Return the groups that change only noted fields of the version and stay within the limits of these fields."""
+    """Return the groups that change only noted fields of the version and stay within their limits."""
     used: Counter[NotedField] = Counter()
     return [group for group in groups if isinstance(group, list) and all(_is_listed(c, version, used) for c in group)]
 
@@ -181,7 +181,7 @@ def _unregistered(kind: str, api_version: str) -> UnknownKindError:
     return UnknownKindError(f'no kind "{kind}" is registered for version "{api_version}"{hint}')
 
 
-#: Parts that no conversion changes, which make up most of an object. They are neither copied nor compared.
+#: Fields that no conversion changes. They make up most of an object and are neither copied nor compared.
 _UNTOUCHED: Final = frozenset(
     ("managedFields", "template", "containers", "initContainers", "volumes", "volumeClaimTemplates")
 )
@@ -234,7 +234,7 @@ def _step(given: Json, source: Version, target: Version, notes: list[Group]) -> 
 
 
 def _shown(converted: Json, source: Version, target: Version) -> Json:
-    """Return an object of the target version, converted back to the source version.
+    """Convert an object of the target version back to the source version.
 
     Equivalent forms are normalized, so that they do not count as a loss.
     """
@@ -243,8 +243,8 @@ def _shown(converted: Json, source: Version, target: Version) -> Json:
 
 
 def _is_faithful(shown: Json, plain: Json, original: Json) -> bool:
-    """Return whether notes changed nothing visible in the source version: wherever ``shown`` (with notes) differs from
-    the original, ``plain`` (without notes) has the same value as ``shown``. [MGR-151]"""
+    """Return whether notes changed nothing visible in the source version. Every difference between ``shown`` (with
+    notes) and the original must also be in ``plain`` (without notes). [MGR-151]"""
     items: _Items = {}
     differences = _differences(shown, original, (), frozenset())
     return all(_same(_get(plain, path, items), value) for path, value, _ in differences)
@@ -253,7 +253,7 @@ def _is_faithful(shown: Json, plain: Json, original: Json) -> bool:
 def _converted(obj: Json, source: Version, target: Version) -> Json:
     """Return ``obj`` converted to the target version. Changes ``obj``."""
     function = source.to_hub or target.from_hub
-    assert function is not None  # noqa: S101  # one version is the hub, the other has the functions
+    assert function is not None  # noqa: S101  # the version that is not the hub has both functions
     converted = function(obj)
     group = str(obj["apiVersion"]).rpartition("/")[0]
     converted["apiVersion"] = f"{group}/{target.name}"
@@ -346,7 +346,7 @@ def _differences(
     if not (isinstance(original, dict) and any(other[: len(path)] == path for other in skipped)):
         yield path, back, original
         return
-    # The round trip lost an object that contains a linked field: note its other fields individually.
+    # The round trip lost an object that contains a linked field: note the object's other fields individually.
     rest = {key: value for key, value in original.items() if (*path, key) not in skipped}
     if rest or not original:
         yield path, back, rest

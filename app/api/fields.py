@@ -116,9 +116,9 @@ class Probe(_Handlers):
     period_seconds: Int32 = 0
     """How often to run the probe, in seconds. Defaults to 1."""
     success_threshold: Int32 = 0
-    """Consecutive successes that count as success. Defaults to 1."""
+    """Number of consecutive successes after which the probe counts as succeeded. Defaults to 1."""
     failure_threshold: Int32 = 0
-    """Consecutive failures that count as failure. Defaults to 1."""
+    """Number of consecutive failures after which the probe counts as failed. Defaults to 1."""
     termination_grace_period_seconds: Int64 | None = None
     """Not used: a failed probe of this kind does not stop containers."""
 

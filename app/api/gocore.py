@@ -244,7 +244,6 @@ _PROJECTION: Final = struct(
 
 #: A time that is never set in a template, and therefore always marshaled as null.
 NO_TIME: Final = GoType(lambda _value, _path: None, lambda: None, lambda _: False)
-#: The spec of a PersistentVolumeClaim.
 CLAIM_SPEC: Final = struct(
     optional("accessModes", _STRINGS),
     optional("selector", pointer(LABEL_SELECTOR)),
@@ -277,7 +276,6 @@ _CLAIM_TEMPLATE: Final = _source(
     ),
     always("spec", CLAIM_SPEC),
 )
-#: Volume sources and their types.
 VOLUME_SOURCES: Final[Mapping[str, GoType]] = {
     "hostPath": _source(always("path"), optional("type", pointer(STRING))),
     "emptyDir": _source(optional("medium"), optional("sizeLimit", pointer(QUANTITY))),

@@ -1,6 +1,6 @@
 """JSON as Go's ``encoding/json`` writes it, and the round trip of an object through a Go struct.
 
-Hashes that must equal OpenKruise's are computed from this JSON, so it must match byte for byte. Two parts:
+Hashes that must equal OpenKruise's are computed from this JSON, so it must match byte for byte. There are two parts:
 
 - :func:`dumps_go` returns a value as compact JSON, with ``<``, ``>``, ``&``, U+2028 and U+2029 escaped;
 - *Go types* define how values are unmarshaled and marshaled: the order of fields, and which empty or unknown fields
@@ -31,8 +31,7 @@ class GoTypeError(ValueError):
 def dumps_go(value: Any, *, sort_keys: bool = False) -> str:
     """Return ``value`` as ``json.Marshal`` writes it. Objects keep their order (a struct) unless ``sort_keys`` (a map).
 
-    Raises TypeError or ValueError for values that JSON cannot express or that no API server accepts, because they are
-    nested too deep.
+    Raises TypeError or ValueError for values that JSON cannot express or that are nested too deeply for an API server.
     """
     pieces: list[str] = []
     try:

@@ -161,7 +161,6 @@ METADATA: Final = struct(
     optional("annotations", _TEXTS),
     optional("finalizers", _STRINGS),
 )
-#: The PodTemplateSpec.
 POD_TEMPLATE: Final = struct(optional("metadata", METADATA), optional("spec", POD_SPEC))
 
 _CLAIM_STATUS: Final = struct(
@@ -174,7 +173,7 @@ CLAIM: Final[GoType] = struct(
     optional("spec", CLAIM_SPEC),
     optional("status", _CLAIM_STATUS),
 )
-#: Go types of the fields of workloads' specs for which the models have no type.
+#: Go types of the fields in workload specs that the models leave untyped.
 SPEC_TYPES: Final[Mapping[str, GoType]] = {
     "selector": pointer(LABEL_SELECTOR),
     "matchSelector": LABEL_SELECTOR,

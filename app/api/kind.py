@@ -16,8 +16,8 @@ from app.kube.resources import Resource
 # Declared once per kind, next to its models; the CRD, the conversion webhook, the client's endpoints and the reference
 # page are derived from it.
 
-#: Converts the JSON object of one version to another. It may lose what the other cannot express (app.api.conversion
-#: records that). It gets a copy that it may change; the caller sets apiVersion and kind.
+#: Converts a JSON object from one version to another. It may lose what the other version cannot express;
+#: app.api.conversion records the loss. It gets a copy that it may change; the caller sets apiVersion and kind.
 Convert: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
 
 #: The path of a field: the keys from the root.
@@ -142,7 +142,6 @@ class KindDefinition:
 
     @property
     def crd_name(self) -> str:
-        """The name of the CustomResourceDefinition."""
         return f"{self.plural}.{self.group}"
 
     @property
@@ -188,7 +187,7 @@ def known_kinds() -> tuple[KindDefinition, ...]:
 
 
 def find_plural(group: str, plural: str) -> KindDefinition | None:
-    """Return the kind with this plural in URLs."""
+    """Return the kind with this plural name, as in URLs."""
     return next((kind for kind in _KINDS.values() if (kind.group, kind.plural) == (group, plural)), None)
 
 

@@ -94,7 +94,7 @@ SIDECAR_TERMINATED_CONDITION: Final = "SidecarTerminated"
 """Condition of a Pod whose phase was set by the terminator. [SS-115]"""
 
 # --- Pod readiness, lifecycle and in-place update ---
-#: Label on Pods of a workload migrated from a built-in one, so that their selectors do not overlap.
+#: Label on Pods of a workload migrated from a built-in one, so that the two workloads' selectors do not overlap.
 MIGRATED_FROM: Final = "pykruise.io/migrated-from"
 MIGRATION: Final = "pykruise.io/migration"
 """Annotation on a workload: progress of a migration of replicas to it. [CLI-20]"""

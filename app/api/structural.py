@@ -37,7 +37,7 @@ _GO_TYPES: Final = {"object": dict, "array": list, "string": str, "boolean": boo
 #: values.
 _RANGES: Final = {"int32": 31, "int64": 63}
 EMBEDDED: Final = "x-kubernetes-embedded-resource"
-#: Validated by the API server for every kind, not by the kind's schema.
+#: Fields that the API server validates the same way for every kind, without the kind's schema.
 _ENVELOPE: Final = frozenset({"apiVersion", "kind", "metadata"})
 
 

@@ -154,8 +154,8 @@ def unreadable(error: ValidationError, *at: str) -> str:
 
 
 _NOTE: Final = f"metadata[?'annotations'][?'{names.CONVERSION_DATA}']"
-#: A change to metadata only (a finalizer, an annotation) needs no defaulting or validation. A conversion note is
-#: part of the spec in the stored version.
+#: A change to metadata only (a finalizer, an annotation) needs no defaulting or validation. A conversion note counts as
+#: spec, because it restores fields of the spec.
 SPEC_CHANGED: Final = MatchCondition(
     "spec-changed",
     f"request.operation != 'UPDATE' || object.spec != oldObject.spec || object.{_NOTE} != oldObject.{_NOTE}",
@@ -232,8 +232,8 @@ def completed(
 def _with_stored_fields(
     spec: Mapping[str, Any], printed: Mapping[str, Any], old: Mapping[str, Any], old_printed: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return ``spec``, but take each field that Go marshals the same for both from ``old``, or omit it if ``old`` lacks
-    it."""
+    """Return ``spec`` with the old form of each field that Go marshals the same in ``spec`` and ``old``. Such a field
+    is omitted if ``old`` lacks it."""
     missing = object()
     sources = (
         (field, old if same(printed.get(field, missing), old_printed.get(field, missing)) else spec)

@@ -129,7 +129,7 @@ def issue(hosts: tuple[str, ...], now: datetime, reuse_ca_of: CertificateSet | N
 class Condition(NamedTuple):
     """Condition of a certificate set."""
 
-    #: Why it cannot be served, or an empty string.
+    #: Why the set cannot be served, or an empty string.
     fault: str
     #: Whether it expires so soon that it must be renewed.
     ending: bool = False
@@ -152,7 +152,7 @@ def fault_of(certificates: CertificateSet, hosts: tuple[str, ...], now: datetime
 def condition_of(
     certificates: CertificateSet, hosts: tuple[str, ...], now: datetime, renew_before: timedelta
 ) -> Condition:
-    """Judge a set, which is ending if it expires within ``renew_before``.
+    """Return the condition of a set; ``ending`` is true if it expires within ``renew_before``.
 
     A certificate whose validity starts in the future is accepted: either our clock is behind or the issuer's was ahead,
     and API servers may already accept it.
@@ -236,7 +236,7 @@ def _new_ca(now: datetime) -> tuple[_Key, x509.Certificate]:
 
 
 def _new_key() -> ec.EllipticCurvePrivateKey:
-    """Return a P-256 key. A handshake takes the server a twentieth of the time that it takes with RSA 2048."""
+    """Return a P-256 key. A handshake costs the server a twentieth of the time of one with RSA 2048."""
     return ec.generate_private_key(ec.SECP256R1())
 
 

@@ -51,7 +51,7 @@ class CertificateSource(Protocol):
 
     @property
     def next_step_in(self) -> float | None:
-        """Return the seconds until ``ensure`` may have to do more than read, or None if unknown."""
+        """Return the seconds until ``ensure`` must be called for the next step, or None if unknown."""
         ...
 
     async def ensure(self, published: bytes = b"") -> CertificateSet:
@@ -93,7 +93,7 @@ class UnannouncedSource:
         """Do nothing: these sources have no steps to wait for."""
 
     def taken(self, found: CertificateSet, published: bytes) -> CertificateSet:
-        """Serve this set from now on and add its CA to the bundle, given the published one in PEM."""
+        """Return ``found`` after adding its CA to the bundle. ``published`` is the currently published bundle."""
         now = self._clock.monotonic()
         mine = blocks(found.ca_cert)
         there = unexpired(published, self._clock.now())
@@ -214,7 +214,7 @@ class SecretCertificates:
     async def _write(self, live: Mapping[str, Any] | None, made: Rotation) -> None:
         data = made.secret_data()
         if live is not None:
-            # Write with the resourceVersion that was read, so that one of two concurrent replicas wins.
+            # Write with the resourceVersion that was read, so that only one of two concurrent writes succeeds.
             foreign = {
                 key: value
                 for key, value in (live.get("data") or {}).items()

@@ -28,7 +28,7 @@ def _index() -> Mapping[str, Any]:
     found: Mapping[str, Any] = json.loads(_FILE.read_text("utf-8"))
     if found["folders"] == FOLDERS:
         return found
-    # A feature was added but the index has not been generated yet.
+    # A feature was added, but the index has not been regenerated yet.
     from app.manager.generated_indexes import gathered_commands
 
     return gathered_commands()
@@ -106,7 +106,7 @@ def wanted(words: Sequence[str]) -> tuple[Commands, str]:
     word, name = parts_of(words)
     found = kind_of(word)
     if not name:
-        raise WrongCommandError(f"{' '.join(words)}: name a {found.kind.kind}: KIND NAME or KIND/NAME")
+        raise WrongCommandError(f"{' '.join(words)}: specify the name of a {found.kind.kind}: KIND NAME or KIND/NAME")
     return found, name
 
 
@@ -121,7 +121,7 @@ def _instead(word: str) -> str:
     if _BUILT_IN.fullmatch(word):
         return "is built into Kubernetes; use kubectl rollout, kubectl set image or kubectl describe"
     if word in _ROLLOUTS:
-        return "belongs to Kruise Rollouts, another project; name its workload: pykruise rollout status KIND NAME"
+        return "belongs to Kruise Rollouts, another project; specify its workload: pykruise rollout status KIND NAME"
     from app.manager.features import kinds as known_kinds
 
     for kind in known_kinds():

@@ -1,4 +1,4 @@
-"""``pykruise migrate``: moves Pods of a built-in workload to a Kruise workload, never reducing the replicas.
+"""``pykruise migrate``: moves Pods of a built-in workload to a Kruise workload without reducing their number.
 
 If the Pods are interchangeable, the Kruise workload is created next to the source and replicas move as its Pods become
 available. If the Kruise kind is the built-in one under another apiVersion, it adopts the running Pods

@@ -44,7 +44,7 @@ def plan(
 ) -> None:
     """Show what a workload would do to each Pod.
 
-    The plan for the manifest in FILE or the stored object lists the Pods in order, whether each is updated in place,
+    The plan for the manifest in FILE or the stored object lists the Pods in order and says which are updated in place
     and why. Changes nothing.
     """
     enabled = _gates(feature_gates)
@@ -85,7 +85,7 @@ def explain(
         word, name = parts_of(what)
         commands = None if word in (*_PODS, *_NODES) else kind_of(word)
     except CommandError as error:
-        raise failed(f"explain: {error}; also pod NAME and node NAME", error.exit_code) from None
+        raise failed(f"explain: {error}; or use pod NAME or node NAME", error.exit_code) from None
     if not name:
         raise failed(f"explain {' '.join(what)}: expected KIND NAME or KIND/NAME", 2)
 
@@ -182,7 +182,7 @@ async def planned(client: Client, namespace: str, manifest: dict[str, Any], enab
 async def _as_it_would_be(
     client: Client, commands: Commands, namespace: str, manifest: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return the stored version of the object from a server-side dry run, which includes the webhooks."""
+    """Return the object, in the stored version, after a server-side dry run, which calls the webhooks."""
     from app.api.conversion import convert
     from app.kube.client import PatchType
 

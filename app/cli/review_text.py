@@ -92,7 +92,7 @@ class Line:
 
 @dataclass(slots=True)
 class _Node:
-    """A value: a scalar in ``scalar``, or members, or items. Removed nodes are kept in place."""
+    """A value: a scalar, an object (``members``) or a list (``items``). Removed nodes are kept in place."""
 
     scalar: Any = None
     members: list[tuple[str, _Node]] | None = None
@@ -177,7 +177,7 @@ def _apply_to_list(items: list[_Node], key: str, operation: PatchOperation) -> N
 
 
 def _position(items: list[_Node], index: int, *, end: bool = False) -> int:
-    """Return the position of item ``index`` of the patched list among items that include removed ones."""
+    """Return the position in ``items``, which include removed ones, of item ``index`` of the patched list."""
     live = [position for position, item in enumerate(items) if item.sign != "-"]
     if end and index == len(live):
         return live[-1] + 1 if live else len(items)
@@ -186,7 +186,7 @@ def _position(items: list[_Node], index: int, *, end: bool = False) -> int:
 
 def _remove(members: list[tuple[str, _Node]], position: int, rule: str) -> None:
     name, node = members[position]
-    if node.sign == "+":  # added by this patch, so never shown
+    if node.sign == "+":  # added by an earlier operation, so never shown
         del members[position]
     else:
         members[position] = (name, _gone(node, rule))
@@ -202,7 +202,7 @@ def _gone(node: _Node, rule: str) -> _Node:
 
 
 def _replaced(node: _Node, value: Any, rule: str) -> list[_Node]:
-    """Return the nodes that replace a node; parts common to both are kept."""
+    """Return the nodes that replace a node. Parts that the old and the new value share are kept."""
     value = _plain(value)
     if node.sign == " " and node.members is not None and isinstance(value, dict) and value:
         members: list[tuple[str, _Node]] = []

@@ -84,7 +84,7 @@ def sandbox(
     from app.sandbox.run import Options, check
 
     file = kubeconfig.absolute()
-    # AllAlpha does not include this gate: the sandbox has no external certificates.
+    # AllAlpha must not enable this gate, because the sandbox has no external certificates.
     flags = (f"--feature-gates={feature_gates},EnableExternalCerts=false",) if feature_gates else ()
     loaded = tuple(samples() if with_samples else ())
     try:

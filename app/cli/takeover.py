@@ -307,7 +307,7 @@ async def _agents(client: Client, daemon: dict[str, Any], namespace: str, node: 
 
 
 async def _handed_over(client: Client, step: Step, say: Callable[[str], None]) -> None:
-    """Replace the node agents one by one. Busy agents come last; those on nodes that are down are left to the
+    """Replace the node agents one by one. Busy agents come last; agents on nodes that are down are left to the
     DaemonSet controller."""
     from app.manager.takeover.model import agents_left
 

@@ -1,4 +1,4 @@
-"""Shared by all commands: options, completion, cluster access and output."""
+"""Options, completion, cluster access and output, shared by all commands."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def objects(ctx: Any, args: list[str], incomplete: str) -> list[str]:
 
 
 def _names(ctx: Any, word: str) -> list[str]:
-    """Return names of objects in the cluster, or none if it does not respond: this is only completion."""
+    """Return names of objects in the cluster, or none if it cannot be read: completion must not print errors."""
 
     async def listed() -> list[str]:
         commands = kind_of(word.lower())
@@ -119,7 +119,7 @@ def _names(ctx: Any, word: str) -> list[str]:
 
 
 def for_kubectl() -> None:
-    """Program ``kubectl_complete-kruise``: kubectl runs it to complete ``kubectl kruise …``."""
+    """Run as ``kubectl_complete-kruise``, which kubectl calls to complete ``kubectl kruise …``."""
     words = sys.argv[1:]
     asked = {
         "COMP_WORDS": " ".join(("pykruise", *words)),
@@ -132,7 +132,6 @@ def for_kubectl() -> None:
     write(_NO_FILES)
 
 
-#: Output formats.
 Output: TypeAlias = Annotated[Literal["text", "json", "yaml"], typer.Option("--output", "-o", help="Output format")]
 Namespace = Annotated[
     str, typer.Option("--namespace", "-n", metavar="NAME", help="Default: the namespace of the context")
@@ -200,7 +199,7 @@ async def cluster(kubeconfig: str, context: str, *, dry_run: bool = False) -> As
 
 
 def _transport(config: ClusterConfig) -> Transport:
-    """Return aiohttp's transport where a proxy requires it, else the plain one, which imports five times faster."""
+    """Return aiohttp's transport if there is a proxy, else the plain one, which is imported five times faster."""
     if config.proxy:
         from app.kube.transport import AiohttpTransport
 

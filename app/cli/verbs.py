@@ -155,7 +155,7 @@ def without_types(command: Any) -> Any:
 
 
 def instead(name: str) -> str:
-    """Return the replacement for a command that does not exist here, or '' if it is unknown."""
+    """Return the replacement for a command that does not exist here, or '' if there is none."""
     return _INSTEAD.get(name, "")
 
 

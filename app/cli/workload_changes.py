@@ -8,7 +8,7 @@ from app.cli.kinds import known, owned, read, scope, wanted
 from app.kube.errors import CommandError, WrongCommandError
 from app.kube.text import first_of
 
-#: Maximum number of Pods named when one is not found.
+#: Maximum number of existing Pods named in the error about a missing one.
 _NAMED: Final = 5
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def images_of(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     if not images or any(not container or not image for container, _, image in pairs):
         raise WrongCommandError(f"{' '.join(words)}: expected KIND NAME CONTAINER=IMAGE, where * means every container")
     if not what:
-        raise WrongCommandError(f"{' '.join(words)}: name the object: KIND NAME CONTAINER=IMAGE, or KIND/NAME")
+        raise WrongCommandError(f"{' '.join(words)}: specify the object: KIND NAME CONTAINER=IMAGE, or KIND/NAME")
     if unusable := [image for image in images.values() if parse_image(image) is None]:
         raise WrongCommandError(f"{unusable[0]}: is not a valid image reference such as nginx:1.27")
     if len(images) < len(pairs):

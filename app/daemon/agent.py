@@ -71,8 +71,8 @@ class Agent:
         network: Network | None = None,
         watches: bool = True,
     ) -> None:
-        """The first of ``runtimes`` serves images and probes [KD-12]. With ``watches=False`` the caller fills the
-        stores."""
+        """Create the agent. The first of ``runtimes`` serves images and probes. With ``watches=False``, the caller
+        fills the stores. [KD-12]"""
         features = features if features is not None else Features()
         network = network if network is not None else Network()
         self.node = node

@@ -20,7 +20,8 @@ from app.daemon.cri.types import Auth
 from app.kube.images import parse_image
 from app.kube.objects import PULL_SECRET_KEYS, Secret, Struct
 
-# Follows the kubelet, so that credentials work for a pre-pull exactly when they work for a Pod. [KD-36, KD-37]
+# Credentials are matched as in the kubelet, so that they work for a pre-pull exactly when they work for a Pod.
+# [KD-36, KD-37]
 # https://kubernetes.io/docs/concepts/containers/images/#config-json
 
 logger = logging.getLogger(__name__)

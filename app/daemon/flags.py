@@ -78,7 +78,7 @@ def parser() -> argparse.ArgumentParser:
     flag(
         "--rest-config-qps", type=float, default=0.0, help="requests per second to the API server; unlimited by default"
     )
-    flag("--rest-config-burst", type=int, default=0, help="burst of requests to the API server, with --rest-config-qps")
+    flag("--rest-config-burst", type=int, default=0, help="burst of requests to the API server above --rest-config-qps")
     flag("--feature-gates", action=_Joined, default="", help="A=true,B=false")
     flag(
         "--enable-pprof",

@@ -178,7 +178,7 @@ def status_patch(node_image: NodeImage, progress: Mapping[Key, ImageTagStatus]) 
     }
     images |= {image: None for image in old.image_statuses if image not in tags}
     if images:
-        # As in OpenKruise, an empty map is removed, like the counts.
+        # As in OpenKruise, an empty map is removed.
         patch["imageStatuses"] = images if tags else None
     return patch or None
 

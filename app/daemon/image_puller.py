@@ -60,7 +60,7 @@ SHARE_PERCENT: Final = 100
 _SHARED_FROM: Final = 4
 _RUNTIME_AWAY_SECONDS: Final = 1.0
 #: Maximum number of owners of a tag that receive an event when its pull fails.
-_MAX_TOLD: Final = 20
+_MAX_EVENTS: Final = 20
 
 
 @dataclass(slots=True)
@@ -167,7 +167,7 @@ class ImagePuller:
 
     @property
     def pulls(self) -> dict[Key, ImageTagStatus]:
-        """Status of every pull that is in progress or not yet in the status."""
+        """Status of every pull that is in progress, or finished but not yet in the NodeImage."""
         return {key: pull.status for key, pull in self._pulls.items()}
 
     # ---- syncing the NodeImage
@@ -293,8 +293,8 @@ class ImagePuller:
         an anonymous pull.
 
         If jobs in several namespaces request the tag, their credentials are tried in turn, and a namespace without
-        credentials pulls as if it were the only one: wrong credentials of one namespace must neither fail nor delay the
-        pull of another. [KD-109]
+        credentials is treated as if it were the only one: wrong credentials of one namespace must neither fail nor
+        delay the pull of another. [KD-109]
         """
         given, failed = await self._given(task)
         namespaces = {one.namespace for one in task.owners}
@@ -351,7 +351,7 @@ class ImagePuller:
         if not error:
             self._recorder.event(regarding, "Normal", "PullImageSucceed", f"{image}, ecalpsedTime {duration(took)}")
             return
-        for told in (*task.owners[:_MAX_TOLD], regarding):
+        for told in (*task.owners[:_MAX_EVENTS], regarding):
             self._recorder.event(told, "Warning", "PullImageFailed", f"{image} {error}")
 
     def _now(self) -> str:

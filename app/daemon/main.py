@@ -1,4 +1,4 @@
-"""The ``pykruise daemon`` command: start-up, and release of memory that only start-up needs."""
+"""The ``pykruise daemon`` command: start-up, and release of memory that only start-up needs. [KD-1 … KD-4]"""
 
 from __future__ import annotations
 
@@ -50,8 +50,7 @@ _SMAPS: Final = Path("/proc/self/smaps")
 
 
 def unmodified_mappings(smaps: str) -> Iterator[tuple[int, int]]:
-    """Return the address and length of each file mapping without modified pages, so that its pages can be reread
-    from the file."""
+    """Yield address and length of each file mapping without modified pages; its pages can be reread from the file."""
     start = length = 0
     is_file = False
     for line in smaps.splitlines():
@@ -81,8 +80,6 @@ def give_back() -> None:
     except (OSError, AttributeError, ValueError) as error:
         logger.debug("cannot release memory: %s", error)
 
-
-# The command ``pykruise daemon`` runs the node agent. [KD-1 … KD-4]
 
 USER_AGENT: Final = "kruise-daemon"
 _STOP_SECONDS: Final = 5.0

@@ -81,7 +81,7 @@ def needs_env(pod: Pod, container: Container, details: ContainerDetails, known: 
 
 
 def known_of(meta: RuntimeMeta | None, full_id: str) -> ContainerMeta | None:
-    """Return what was reported for the container with this ID."""
+    """Return the last report for the container with this ID."""
     return next((one for one in meta.containers if one.container_id == full_id), None) if meta is not None else None
 
 
@@ -156,7 +156,7 @@ def outdated(pod: Pod, meta: RuntimeMeta) -> list[Outdated]:
     ]
     if not found:
         return []
-    # As at the first start, one priority after another. [PM-149]
+    # Restart one priority after another, as at the first start. [PM-149]
     priorities = launch_priorities(pod)
     highest = max(priorities.get(one.name, 0) for one in found)
     unready = [priorities.get(one.name, 0) for one in pod.status.container_statuses if not one.ready]

@@ -36,7 +36,7 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A probe to run. The Pod's address is looked up each time. [KD-91]"""
+    """A probe to run. The Pod's address is looked up for each run. [KD-91]"""
 
     probe: Probe
     ip: str
@@ -156,7 +156,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Status to write, None if it is up to date, and the results that changed. [KD-66]"""
+    """Status to write (None if it is up to date) and the results that changed. [KD-66]"""
 
     status: Mapping[str, Any] | None
     news: tuple[tuple[Key, Result], ...] = field(default=())

@@ -33,8 +33,8 @@ logger = logging.getLogger(__name__)
 LIMITS: Final = RateLimits(base_delay=0.5, max_delay=50.0, qps=10.0, burst=100)
 #: Seconds to wait for more results, so that they are written together.
 _TOGETHER_SECONDS: Final = 0.2
-#: Writes per second, and burst. A probe may change its message every second, each write holds the results of all Pods,
-#: and the manager reads each. [KD-66]
+#: Writes per second, and burst. A probe may change its message every second, and the manager reads every write, which
+#: contains the results of all Pods. [KD-66]
 _WRITES_PER_SECOND: Final = 1.0
 _WRITES_BURST: Final = 10
 #: Maximum number of concurrent probes per namespace. [KD-105]
@@ -44,7 +44,7 @@ AT_ONCE: Final = 32
 PER_SECOND: Final = 100.0
 #: Seconds for which a Pod's containers are cached while all of them run.
 _TRUSTED_SECONDS: Final = 10.0
-#: The same if a container is not running, or if the Pod has changed or is not watched.
+#: Seconds for which they are cached if one is not running, or if the Pod has changed or is not watched.
 _UNSURE_SECONDS: Final = 0.5
 
 

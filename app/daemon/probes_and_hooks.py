@@ -1,4 +1,4 @@
-"""Run probes and lifecycle hooks: a command, an HTTP request or a TCP connection; and stop containers. [KD-51,
+"""Run probes and lifecycle hooks (a command, an HTTP request or a TCP connection), and stop containers. [KD-51,
 KD-64]"""
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ MAX_OUTPUT: Final = 10 * 1024
 MAX_MESSAGE: Final = 1024
 MAX_REDIRECTS: Final = 10
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
-#: Number of Pods whose commands and hooks a controller runs at the same time. Tenants choose how long these take, so
-#: there are more workers than a kubelet has Pods by default (110), in however many namespaces. [CRR-67]
+#: Maximum number of Pods for which a controller runs commands and hooks concurrently. Tenants choose how long these
+#: take, so there are more workers than Pods on a node (110 by default). [CRR-67]
 WORKERS: Final = 128
 #: Characters of a path that are not percent-encoded.
 _PATH_SAFE: Final = "/?#[]@!$&'()*+,;=:%~"
@@ -146,7 +146,7 @@ async def _get(action: HttpGetAction, host: str, port: int) -> tuple[int, bytes]
 
 
 def _redirected(scheme: str, host: str, port: int, target: str, location: str) -> SplitResult:
-    """Return the target of a redirect. Raises ``HttpError``, because the probed server may send anything."""
+    """Return the target of a redirect. Raises ``HttpError`` if it is invalid: the probed server may send anything."""
     try:
         parts = urlsplit(urljoin(f"{scheme}://{_joined(host, port)}{target}", location))
         _ = parts.port

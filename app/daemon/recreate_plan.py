@@ -186,7 +186,7 @@ class Walk:
 
 
 def walk(request: RecreateRequest, current: Sequence[RecreateState], found: Mapping[str, Found]) -> Walk:
-    """Go through the containers in the order of the request, up to the first one to wait for."""
+    """Go through the containers in the order of the request, up to the first one that must be waited for."""
     strategy = request.spec.strategy
     result = list(current)
     over = 0

@@ -210,8 +210,8 @@ class Recreator:
     async def _write_states(
         self, request: RecreateRequest, states: tuple[RecreateState, ...]
     ) -> RecreateRequest | None:
-        """Write the states if the stored ones are those the decision was based on and the request is still open. Return
-        the request as written, or None to stop. [CRR-41, CRR-63]
+        """Write the states if the decision was based on the stored ones and the request is still open. Return the
+        request as written, or None to stop. [CRR-41, CRR-63]
 
         A decision based on older states, as from a stale cache, would miss that a container was stopped and stop the
         next one too. On a completed request, the manager's states are kept.

@@ -36,7 +36,7 @@ from app.pods.predicates import Owner, is_active
 
 
 class Lacking:
-    """Objects (such as SidecarSets) that each Pod is missing, as decided by a PodJudge."""
+    """Records which objects (such as SidecarSets) each Pod is missing, as decided by a PodJudge."""
 
     def __init__(self, judge: PodJudge) -> None:
         self._judge = judge
@@ -144,7 +144,6 @@ class Raw:
 
     @property
     def uid(self) -> str:
-        """The object's UID."""
         return self.metadata.uid or ""
 
 

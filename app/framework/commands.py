@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 # Command-line support for a kind: rollout progress, restarts, and what the controller will do next.
 #
-# ``pykruise rollout``, ``plan`` and ``explain`` support any kind whose feature has commands. They are imported only
-# when one of them runs, so a feature declares a function that returns them.
+# ``pykruise rollout``, ``plan`` and ``explain`` support any kind whose feature has commands. A kind's commands are
+# imported only when one of them runs, so the feature declares a function that returns them.
 
 #: kubectl's annotations: the time of the last restart (in a Pod template), and the change cause of a revision.
 RESTARTED_AT: Final = "kubectl.kubernetes.io/restartedAt"
@@ -145,7 +145,7 @@ class Migration:
 
 @dataclass(frozen=True, slots=True)
 class Commands:
-    """The commands for one kind. Commands that are None are not supported. All raise CommandError or KubeError.
+    """The commands for one kind. Commands that are None are not supported. All may raise CommandError or KubeError.
 
     By default, history and undo use ``spec.selector``, ``spec.template`` and ControllerRevisions; pause and resume use
     ``spec.updateStrategy.rollingUpdate.paused``.

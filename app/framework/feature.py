@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 class Protected:
     """Enables deletion protection (the label policy.kruise.io/delete-protection) for a kind.
 
-    ``cascading`` is what the value ``Cascading`` checks before a deletion is allowed: ``replicas`` (``spec.replicas``),
-    or nothing.
+    ``cascading`` is what the label's value ``Cascading`` checks before a deletion: ``replicas`` (``spec.replicas``), or
+    nothing if it is empty.
     """
 
     kind: KindDefinition

@@ -13,8 +13,8 @@ from app.kube.objects import Object
 
 T = TypeVar("T", bound=Object)
 
-#: Total size of one kind's objects in a namespace at which comparing a new object with them counts as slow, and the
-#: maximum number of such kinds and namespaces to remember. Reading and comparing 200 budgets of this size takes 20 ms.
+#: Total size of a kind's objects in one namespace at which comparing a new object with them counts as slow (20 ms with
+#: 200 budgets of this total size), and the maximum number of such kinds and namespaces to remember.
 LARGE_BYTES: Final = 64 * 1024
 MAX_LARGE: Final = 1000
 

@@ -102,7 +102,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """An object to create that requests work from an agent.
+    """A request for work by an agent, made by creating an object.
 
     ``text`` describes it to the user. If the command is interrupted, ``continuing`` says what the request keeps doing,
     and ``ended_by`` what deleting it does. ``report`` is called with the object every ``seconds``: it prints changes,

@@ -146,7 +146,6 @@ class Stores:
     """The caches of a process, by declaration."""
 
     def __init__(self, declared: Iterable[Watched[Any]]) -> None:
-        """Create empty caches for these declarations."""
         self.declared = merged(declared)
         self._stores: dict[CacheKey, Store[Any]] = {
             key: Store(indexes=one.indexes) for key, one in self.declared.items()

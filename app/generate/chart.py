@@ -133,7 +133,7 @@ def _gate_roles(gate: str, rules: Iterable[PolicyRule]) -> str:
     given = tuple(rules)
     documents = [_labeled(role) for role in rbac.additional_roles(gate, given, _NAMESPACE)]
     if any(rule.for_reviews for rule in given):
-        # A gate's namespaced rules are all for reviews.
+        # All namespaced rules of a gate are for reviews.
         (binding,) = (one for one in documents if one["kind"] == "RoleBinding")
         binding["subjects"].append({"kind": "ServiceAccount", "name": _WEBHOOKS, "namespace": _NAMESPACE})
     return f"{_HEAD}{{{{- if {on} }}}}\n{_documents(documents)}{{{{- end }}}}\n"

@@ -180,7 +180,7 @@ def kinds_page(kinds: Iterable[KindDefinition]) -> str:
 
 #: Fields of every object.
 _COMMON: Final = frozenset(("apiVersion", "kind", "metadata"))
-#: Fields of the status that mean the same as in Kubernetes.
+#: Status fields with the same meaning as in Kubernetes.
 _USUAL: Final = frozenset(
     f"status.{name}" for name in ("collisionCount", "completionTime", "observedGeneration", "startTime")
 )
@@ -279,8 +279,8 @@ def _fields(schema: Schema, path: str = "", required: bool = False) -> Iterator[
 def _rows(schema: Schema, known: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield the path of each field with its row in the table.
 
-    Below a parent, fields are left out if Kubernetes describes them, or if this page or another kind's page (``known``)
-    already lists them. So are ``spec`` and ``status`` themselves, and common status fields.
+    The fields of an object are omitted if Kubernetes describes them, or if this page or another kind's page (``known``)
+    already lists them. ``spec``, ``status`` and common status fields have no row of their own.
     """
     seen, parent = dict(known), ""
     for path, (found, required) in _fields(schema):
@@ -320,7 +320,7 @@ def _object(schema: Schema) -> Schema:
 
 
 def _parts(schema: Schema) -> str:
-    """Return a key that is equal for objects with the same fields; empty if there are fewer than two fields."""
+    """Return a key that all objects with the same fields share, or '' for fewer than two fields."""
     properties = _object(schema).get("properties") or {}
     return orjson.dumps(properties, option=orjson.OPT_SORT_KEYS).decode() if len(properties) > 1 else ""
 
@@ -342,7 +342,7 @@ def _link(kind: KindDefinition) -> str:
 
 def _shared(kind: KindDefinition, others: Iterable[KindDefinition]) -> dict[str, str]:
     """Return links for objects that the page of a more prominent kind already describes. Kinds that users may edit come
-    first, and shorter kind names before longer ones."""
+    first; among them and among the rest, kinds with shorter names come first."""
     found: dict[str, str] = {}
     for other in sorted(others, key=lambda one: (not one.access.edit, len(one.kind))):
         if other is kind:
@@ -372,7 +372,7 @@ def _type(schema: Schema) -> str:
 
 
 def _field(path: str, schema: Schema, required: bool) -> str:
-    """Return the field's path, its type and description, and what the API server requires if users write it."""
+    """Return the field's path, type and description and, for fields that users may write, the constraints."""
     described = _one_line(str(schema.get("description") or ""))
     rules = [_type(schema)]
     if not path.startswith("status."):
@@ -454,7 +454,7 @@ def _outermost(paths: Sequence[str]) -> list[str]:
 
 
 SECURITY_FILE: Final = "docs/security.md"
-#: Maximum number of names to list; more are counted.
+#: Maximum number of names to list. If there are more, their number is shown instead.
 _NAMES_SHOWN: Final = 2
 _PART: Final = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 

@@ -48,7 +48,7 @@ class Review(msgspec.Struct, frozen=True):
     """One AdmissionReview v1 request.
 
     ``object`` and ``old_object`` are raw JSON and must not be changed. For kinds other than Pods, managedFields are
-    removed. ``user`` is the raw userInfo; only its username and groups have been checked.
+    removed. ``user`` is the raw userInfo; only the types of its username and groups have been checked.
     """
 
     uid: str
@@ -148,10 +148,10 @@ class PolicyRule:
     own_namespace: bool = False
     #: The only namespace the rule applies in.
     namespace: str = ""
-    #: Whether reviews need the rule. If so, replicas that only serve reviews get it too. Only rules of features set
-    #: this: reviews always need a webhook's permissions.
+    #: Whether reviews need the rule, so that replicas that only serve reviews get it too. Not set for a webhook's
+    #: permissions, which reviews always need.
     for_reviews: bool = False
-    #: The optional role that contains this rule. The installer binds it where needed; everything else works without it.
+    #: The optional role that contains this rule. Users bind it where they need it.
     optional: str = ""
 
 
@@ -198,6 +198,6 @@ class Handler:
 STRANGER: Final[ContextVar[str]] = ContextVar("stranger", default="")
 #: The namespace of the current review. The webhook server sets it too.
 NAMESPACE: Final[ContextVar[str]] = ContextVar("namespace", default="")
-#: Whether the current review must have no side effects, like a dry run, because its caller is unknown while known
-#: callers are active.
+#: Whether the current review must have no side effects, as in a dry run. Set if the caller is unknown and known callers
+#: are active.
 LEAVES_NO_TRACE: Final[ContextVar[bool]] = ContextVar("leaves_no_trace", default=False)

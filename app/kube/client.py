@@ -202,7 +202,7 @@ class Client:
         field_validation: Literal["", "Ignore", "Warn", "Strict"] = "",
         decode: Decode[T] | None = None,
     ) -> T:
-        """Create an object. With ``name`` and ``subresource``, post to that subresource (eviction, binding, token)."""
+        """Create an object. With ``name`` and ``subresource``, POST to that subresource (eviction, binding, token)."""
         if resource.namespaced and not namespace:
             raise ValueError(f"{resource.kind}: a namespace is required to create one")
         query = _write_query(dry_run or self._dry_run, field_manager, field_validation)
@@ -350,7 +350,7 @@ def encode(body: Body) -> bytes:
     try:
         return orjson.dumps(body)
     except TypeError:
-        # Integers with many digits, lone surrogates, deep nesting: values copied from other objects may contain them.
+        # orjson rejects large integers, lone surrogates and deep nesting, which values of other objects may contain.
         return json.dumps(body).encode("ascii")
 
 
@@ -438,7 +438,7 @@ async def retry_conflicts(client: Client, attempt: Callable[[int], Awaitable[Fou
 
 
 async def patch_seen_status(client: Client, resource: Resource, seen: Meta, status: Mapping[str, Any]) -> ObjectMeta:
-    """Patch the status of an object if it is still as ``seen``. Return its new metadata. Raises KubeError."""
+    """Patch the status of an object unless it has changed since ``seen``. Return its new metadata. Raises KubeError."""
     body = {"metadata": {"uid": seen.uid, "resourceVersion": seen.resource_version}, "status": status}
     written = await client.patch(
         resource, seen.name, body, seen.namespace or "", subresource="status", decode=decode_metadata

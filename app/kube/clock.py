@@ -76,7 +76,7 @@ def parsed_rfc3339(text: object) -> datetime | None:
         return None
 
 
-#: Attempts for a write that conflicts with a newer object. After the last one, the caller gets the conflict.
+#: Maximum attempts for a write that conflicts with a newer object. The last conflict is raised.
 CONFLICT_ATTEMPTS: Final = 4
 
 

@@ -18,7 +18,7 @@ R = TypeVar("R")
 
 async def concurrently(work: Iterable[Awaitable[T]], limit: int) -> list[T]:
     """Return the results in order, with at most ``limit`` running at once. The first error is raised immediately; the
-    rest keep running."""
+    others keep running."""
     return await asyncio.gather(*_limited(work, limit))
 
 
@@ -38,7 +38,7 @@ async def together(work: Iterable[Awaitable[T]], limit: int) -> list[T]:
 
 
 def batches(given: Sequence[T], limit: int | None = None) -> Iterator[Sequence[T]]:
-    """Yield batches of 1, 2, 4, … items, at most ``limit`` each, so that an error affecting all fails only a few."""
+    """Yield batches of 1, 2, 4, … items, at most ``limit`` each. If all items would fail, only a few are tried."""
     start, size = 0, 1
     while start < len(given):
         yield given[start : start + size]
@@ -48,7 +48,7 @@ def batches(given: Sequence[T], limit: int | None = None) -> Iterator[Sequence[T
 async def in_batches(
     write: Callable[[T], Awaitable[R]], given: Sequence[T], *, limit: int | None = None, stop: bool = True
 ) -> AsyncIterator[tuple[T, R | KubeError]]:
-    """Write each item in :func:`batches`, and yield it with the result or the API error. With ``stop``, end after the
+    """Write the items in :func:`batches`. Yield each item with its result or API error. With ``stop``, end after the
     first batch with an error."""
     for batch in batches(given, limit):
         answers = await asyncio.gather(*map(write, batch), return_exceptions=True)
@@ -61,7 +61,7 @@ async def in_batches(
 
 
 async def cancel(*tasks: asyncio.Task[Any]) -> None:
-    """Cancel tasks and wait until they have ended. Their errors are ignored; they are in the tasks' results."""
+    """Cancel tasks and wait until they have ended. Does not raise their errors."""
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
@@ -104,7 +104,7 @@ def _limited(work: Iterable[Awaitable[T]], limit: int) -> Iterator[asyncio.Task[
     def begun(one: Awaitable[T]) -> asyncio.Task[T]:
         task = asyncio.create_task(limited(one))
         if asyncio.iscoroutine(one):
-            # A task canceled before its turn leaves the coroutine unstarted.
+            # If the task is canceled before the coroutine starts, the coroutine must be closed explicitly.
             task.add_done_callback(lambda _: one.close())
         return task
 
@@ -113,7 +113,7 @@ def _limited(work: Iterable[Awaitable[T]], limit: int) -> Iterator[asyncio.Task[
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
-#: The event loop, the rate limit that applies (an unknown caller's address, and a namespace), and the key.
+#: The event loop, the rate limit that applies (by the address of an unknown caller and by namespace), and the key.
 _ReadKey: TypeAlias = "tuple[asyncio.AbstractEventLoop, tuple[str, str], K]"
 
 
@@ -124,8 +124,8 @@ class Coalesced(Generic[K, V]):
         await deployments(key)
 
     ``read`` returns the value for a key; its exceptions are raised to all waiting callers. Two reads of a key start at
-    least ``interval`` seconds apart. Unknown callers and reviews of different namespaces do not share reads, because a
-    read rejected by a rate limit must not fail for the others; set ``shared`` if reads are not rate-limited.
+    least ``interval`` seconds apart. Unknown callers and reviews of different namespaces do not share reads: a
+    read that exceeds the rate limit of one must not fail for the others. Set ``shared`` if reads are not rate-limited.
     """
 
     def __init__(self, read: Callable[[K], Awaitable[V]], *, interval: float = 0.0, shared: bool = False) -> None:
@@ -179,7 +179,7 @@ class Remembered(Generic[V]):
         self._clock = clock
         self._read = read
         self._seconds = seconds
-        #: When it expires, and the value.
+        #: The expiry time and the value.
         self._known: tuple[float, V] | None = None
 
     async def __call__(self) -> V:

@@ -33,7 +33,7 @@ EXPIRY_SKEW = timedelta(minutes=1)
 
 
 async def _nothing() -> None:
-    """Authorization and renewal where none is needed."""
+    """Do nothing: used where no authorization or renewal is needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +57,10 @@ class ClusterConfig:
 async def load_config(
     kubeconfig: str = "", context: str | None = None, environ: Mapping[str, str] | None = None
 ) -> ClusterConfig:
-    """Find and load the configuration, as controllers do.
+    """Find and load the configuration.
 
-    Tries in order: the ``kubeconfig`` argument, ``$KUBECONFIG`` (may be several files), the service account of this
-    Pod, ``~/.kube/config``. Raises ``ConfigError``.
+    Tries, in the same order as controller-runtime: the ``kubeconfig`` argument, ``$KUBECONFIG`` (may be several files),
+    the service account of this Pod, ``~/.kube/config``. Raises ``ConfigError``.
     """
     env = os.environ if environ is None else environ
     if kubeconfig:
@@ -260,7 +260,7 @@ def _loader_class() -> Any:
             return True
 
         async def _refresh(self, configuration: Configuration) -> None:
-            """Before each request, renew credentials that are about to expire."""
+            """Renew credentials that are about to expire. Called before each request."""
             now = datetime.now(UTC)
             if "exec" in self._user:
                 if self._exec_expiry is not None and now >= self._exec_expiry - EXPIRY_SKEW:
@@ -348,8 +348,7 @@ def in_cluster(environ: Mapping[str, str], account: Path = ACCOUNT) -> ClusterCo
 
 
 def read_kubeconfig(path: Path, context: str | None = None) -> ClusterConfig | None:
-    """Read a kubeconfig whose user has a token or a certificate. Returns None for any other file, or an unreadable
-    one."""
+    """Read a kubeconfig whose user has a token or a certificate. Returns None for any other or unreadable file."""
     import yaml
 
     try:

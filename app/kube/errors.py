@@ -82,8 +82,7 @@ class DecodeError(KubeError):
 
 
 class ApiError(KubeError):
-    """The API server refused the request. ``reason`` is machine-readable (``NotFound``), ``message`` is text for
-    users."""
+    """The API server refused the request."""
 
     def __init__(self, request: RequestInfo, status: Status, retry_after: float | None = None) -> None:
         super().__init__(f"{request}: {status.message or 'no message'} ({status.reason or 'Unknown'}, {status.code})")
@@ -98,7 +97,7 @@ class ApiError(KubeError):
 
     @property
     def reason(self) -> str:
-        """The reason; may be empty."""
+        """The machine-readable reason, such as ``NotFound``; may be empty."""
         return self.status.reason
 
     @property
@@ -202,7 +201,7 @@ def status_error(request: RequestInfo, status: Status, retry_after: str | None =
     kind = _BY_REASON.get(status.reason) or _BY_CODE.get(status.code)
     causes = status.details.causes if status.details is not None else None
     if kind is Invalid and any(cause.field == "metadata.uid" for cause in causes or ()):
-        # A uid in a patch is a precondition, and the name belongs to another object. For a deletion, this is a 409.
+        # The uid in a patch is a precondition: the name now belongs to another object. For a deletion, the code is 409.
         kind = Conflict
     if kind is None:
         kind = ServerError if status.code >= 500 else ApiError

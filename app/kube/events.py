@@ -1,6 +1,6 @@
 """Record Kubernetes events without blocking, and aggregate repeated ones.
 
-The correlator follows client-go, as pure functions of the event and the time:
+The correlator follows client-go and depends only on the events and the time:
 
 * a repeated event (same object, type, reason, message) increments the count of the first;
 * the tenth and later distinct messages for one object, type and reason within ten minutes share one event, whose

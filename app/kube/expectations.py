@@ -1,8 +1,8 @@
 """Expectations: the effects of our own writes that the cache must reflect before the next decision.
 
 A controller that has just created a Pod must not count its Pods again before the cache contains it, or it would create
-one too many. There are two kinds, both kept only in memory: after a restart, the first list is complete anyway. [PM-95,
-PM-96, PM-97, PM-98]
+one too many. There are two kinds, both kept only in memory: after a restart, the first list includes all writes.
+[PM-95, PM-96, PM-97, PM-98]
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class ScaleExpectations(Generic[K]):
         return [key for key, actions in self._names.items() if name in actions.get(action, ())]
 
     def unsatisfied(self, key: K) -> Unsatisfied | None:
-        """Return what is outstanding, or None."""
+        """Return the unmet expectation of a workload, or None."""
         actions = self._names.get(key)
         if not actions:
             return None
@@ -133,7 +133,7 @@ class ResourceVersionExpectations:
             self.forget(uid)
 
     def unsatisfied(self, cached: Meta) -> Unsatisfied | None:
-        """Return an unmet expectation if the cached object is older than our last write, otherwise drop it."""
+        """Return the unmet expectation if the cached object is older than our last write; drop a met one."""
         self.observe(cached)
         uid = cached.uid or ""
         expected = self._versions.get(uid)
@@ -143,7 +143,7 @@ class ResourceVersionExpectations:
         return Unsatisfied(self._since.waited(uid), lambda: says)
 
     def forget(self, uid: str) -> None:
-        """Drop the expectation of an object that is gone or timed out."""
+        """Drop the expectation for an object, because the object is gone or the expectation timed out."""
         self._versions.pop(uid, None)
         self._since.clear(uid)
 

@@ -130,7 +130,7 @@ def parse_duration(text: str) -> float:
 
 
 class ErrorType(StrEnum):
-    """Types of field errors. The values are the causes' reasons in a Status."""
+    """Types of field errors. The values are the reasons of causes in a Status."""
 
     NOT_FOUND = "FieldValueNotFound"
     REQUIRED = "FieldValueRequired"
@@ -220,7 +220,7 @@ def _value_text(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FieldError:
-    """An error in one field. ``str()`` is the whole message, ``body`` the message without the field."""
+    """An error in one field. ``str()`` returns the whole message."""
 
     type: ErrorType
     field: str

@@ -25,7 +25,7 @@ class Random(Protocol):
 
 
 def fnv32(data: bytes) -> int:
-    """Return the 32-bit FNV-1 hash of ``data``: multiply, then exclusive-or. [PM-82]"""
+    """Return the 32-bit FNV-1 hash of ``data``: multiply, then XOR. [PM-82]"""
     value = _FNV_OFFSET_32
     for byte in data:
         value = (value * _FNV_PRIME_32 & _MASK_32) ^ byte
@@ -33,7 +33,7 @@ def fnv32(data: bytes) -> int:
 
 
 def fnv32a(data: bytes) -> int:
-    """Return the 32-bit FNV-1a hash of ``data``: exclusive-or, then multiply."""
+    """Return the 32-bit FNV-1a hash of ``data``: XOR, then multiply."""
     value = _FNV_OFFSET_32
     for byte in data:
         value = (value ^ byte) * _FNV_PRIME_32 & _MASK_32

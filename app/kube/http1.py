@@ -45,7 +45,8 @@ class ConnectionLost(HttpError):
 
 
 class Headers(dict[str, str]):
-    """Header fields by case-insensitive name. If a field is repeated, the last value is kept; for Warning, all are."""
+    """Header fields by case-insensitive name. If a field is repeated, only its last value is kept, but Warning values
+    are joined."""
 
     def get(self, key: str, default: str | None = None) -> str | None:  # type: ignore[override]
         return super().get(key.lower(), default)
@@ -102,7 +103,7 @@ class _Answer:
         self.keep_alive = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Add a header; trailers are never read."""
+        """Record a header. Trailers are recorded too, but never read."""
         key, text = name.decode("latin-1").lower(), value.decode("latin-1").strip()
         before = self._headers.get(key) if key == "warning" else None
         self._headers[key] = f"{before}, {text}" if before else text

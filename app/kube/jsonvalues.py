@@ -29,7 +29,7 @@ _TEXT: Final = rb'"(?:[^"\\]++|\\.)*+"'
 _FLAT: Final = rb"(?:[^\"\[\]{}]++|" + _TEXT + rb")*+"
 #: Matches text that does not change the depth, including objects and lists without nested objects or lists.
 _LEVEL: Final = rb"(?:[^\"\[\]{}]++|" + _TEXT + rb"|\{" + _FLAT + rb"\}|\[" + _FLAT + rb"\])*+"
-#: Matches that text and the opening or closing brackets after it. A long run of brackets is one match, so that it is
+#: Matches ``_LEVEL`` and the opening or closing brackets after it. A long run of brackets is one match, so that it is
 #: processed in C.
 _STEP: Final = re.compile(
     _LEVEL + rb'(?:(?P<open>(?:\[|\{(?:\s*+"[^"\\\[\]{}]*+"\s*+:)?\s*+)++)|(?P<close>[\]}]++))', re.DOTALL
@@ -111,7 +111,7 @@ class Hidden(NamedTuple):
 
 
 def hide_depth(raw: bytes, limit: int = MAX_DEPTH) -> Hidden | None:
-    """Return ``raw`` with everything deeper than ``limit`` hidden. None if nothing is that deep or it is not JSON."""
+    """Return ``raw`` with everything deeper than ``limit`` hidden. None if nothing is, or if ``raw`` is not JSON."""
     cuts, closing = _cuts(raw, limit)
     if not cuts or closing:
         return None
@@ -239,15 +239,15 @@ def json_size(value: Any) -> int:
         return sys.maxsize
 
 
-#: Extra bytes of characters that an API server escapes when it stores JSON.
+#: Extra bytes for characters that an API server escapes when it stores JSON.
 _WIDER: Final = {b"<": 5, b">": 5, b"&": 5, rb"\b": 4, rb"\f": 4, "\u2028".encode(): 3, "\u2029".encode(): 3}
 #: Maximum stored bytes per character.
 _WIDEST: Final = 6
 
 
 def stored_size(value: Any) -> int:
-    """Return the size of a value as an API server stores it, or slightly more; up to six times its ``json_size``. As
-    there, ``sys.maxsize`` if it cannot be encoded."""
+    """Return the size of a value as an API server stores it, or slightly more: up to six times its ``json_size``.
+    Returns ``sys.maxsize`` if the value cannot be encoded."""
     try:
         data = orjson.dumps(value, default=dict)
     except TypeError:
@@ -256,7 +256,7 @@ def stored_size(value: Any) -> int:
 
 
 def cut_text(text: str, limit: int) -> str:
-    """Cut a text to ``limit`` stored bytes at a character boundary."""
+    """Return ``text``, truncated at a character boundary so that it is stored in at most ``limit`` bytes."""
     if len(text) <= limit // _WIDEST or stored_size(text) - 2 <= limit:
         return text
     return text[: bisect_right(range(1, len(text) + 1), limit, key=lambda length: stored_size(text[:length]) - 2)]
@@ -326,7 +326,7 @@ def _items(value: Any) -> Any:
 
 
 def _path_down(value: Any, levels: int) -> str:
-    """Follow one path that is known to be long enough. Return its first ten steps, which locate the value."""
+    """Return the first ten keys and indexes of the path to a value deeper than ``levels``; "" if there is none."""
     pending: list[tuple[int, Steps, Any]] = [(0, None, value)]
     while pending:
         depth, path, held = pending.pop()
@@ -365,10 +365,8 @@ def cut(value: Any, levels: int = MAX_DEPTH) -> Any:
 
 
 def without_managed_fields(obj: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """Return an object without its managedFields, which are not validated and may be nested to any depth.
-
-    Empty if there is no object.
-    """
+    """Return an object without its managedFields, which are not validated and may be nested to any depth. Returns an
+    empty object for None."""
     metadata = obj.get("metadata") if obj else None
     if obj is None or not isinstance(metadata, Mapping) or "managedFields" not in metadata:
         return obj or {}

@@ -94,7 +94,7 @@ class LeaderElector:
         #: The lease as last seen or written, and the monotonic time since which it has been unchanged.
         self._observed: Lease | None = None
         self._observed_at = 0.0
-        #: The monotonic time at which the last successful write was sent; the server received it no sooner.
+        #: The monotonic time at which the last successful write was sent; the server received it no earlier.
         self._renewed_at = 0.0
 
     @property
@@ -109,9 +109,9 @@ class LeaderElector:
     async def run(self, lead: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Wait for the lease, then run ``lead`` while renewing it.
 
-        Returns when ``lead`` does. Raises what ``lead`` raises, or cancels it and raises ``LeadershipLost``. In any
-        case, including cancellation, ``lead`` has ended before this returns, and the lease is released if so
-        configured.
+        Returns when ``lead`` does, and raises what ``lead`` raises. If the lease is lost, cancels ``lead`` and raises
+        ``LeadershipLost``. In any case, including cancellation, ``lead`` has ended before this returns, and the lease
+        is released if so configured.
         """
         await self._acquire()
         self._set_leading(True)
@@ -126,7 +126,7 @@ class LeaderElector:
                 ) from renewing.exception()
             work.result()
         finally:
-            # Keep renewing while the work shuts down: until then it must not run elsewhere.
+            # Keep renewing until the work has stopped, so that another candidate does not start it meanwhile.
             await cancel(work)
             lost = renewing.done()
             await cancel(renewing)
@@ -204,7 +204,7 @@ class LeaderElector:
         self._observed = lease
 
     def _is_valid(self) -> bool:
-        """Return whether the observed holder's lease has not expired yet."""
+        """Return whether a lease was observed and has not expired."""
         if self._observed is None:
             return False
         seconds = self._observed.spec.lease_duration_seconds or 0

@@ -25,7 +25,7 @@ from app.kube.text import one_line, quoted
 _FLUSH_SECONDS: Final = 0.05
 #: The maximum length of a message with its arguments.
 _MESSAGE_BYTES: Final = 4096
-#: Integers with more digits are not printed.
+#: Integers of at least this size are truncated like text.
 _LARGE: Final = 1 << 63
 _STACK_LINES: Final = 100
 #: Attributes that every record has; all others come from ``extra``.
@@ -64,7 +64,7 @@ _EQUIVALENTS: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
 
 
 def own_flags(arguments: Sequence[str]) -> list[str]:
-    """Return a command line with klog's underscores replaced with dashes, and the zap logger's flags with ours.
+    """Return a command line with underscores in flags replaced with dashes, and zap flags with their equivalents.
 
     ``--log_dir=/x`` becomes ``--log-dir=/x``, ``--zap-encoder console`` becomes ``--logging-format=text``.
     """
@@ -205,7 +205,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def _extra(record: logging.LogRecord) -> Iterable[tuple[str, Any]]:
-    if len(record.__dict__) <= len(_STANDARD) - 3:  # most lines have none
+    if len(record.__dict__) <= len(_STANDARD) - 3:  # most records have no extra fields
         return ()
     return [(key, value) for key, value in record.__dict__.items() if key not in _STANDARD]
 

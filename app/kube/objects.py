@@ -69,7 +69,7 @@ class Metadata(Struct, frozen=True):
 
 
 class Meta(Protocol):
-    """The part of an object's metadata that caches need. Our kinds and foreign objects share these names."""
+    """The part of an object's metadata that caches need. Our kinds and foreign objects share these field names."""
 
     @property
     def name(self) -> str: ...
@@ -105,7 +105,7 @@ class ResourceRequirements(Struct, frozen=True):
 
 NO_RESOURCES: Final = ResourceRequirements()
 
-#: Longer JSON values are rare, and would stay cached long after their Pods are gone.
+#: Maximum JSON length of cached values. Longer ones are rare, and would stay cached long after their Pods are gone.
 _LONGEST_SHARED: Final = 4096
 _MOST_RESOURCES: Final = 16
 
@@ -116,7 +116,7 @@ def shared(values: T) -> T:
 
 
 def is_short(values: object) -> bool:
-    """Return whether values from users are short enough to cache, measured as JSON."""
+    """Return whether the JSON of values from users is short enough to cache."""
     return len(msgspec.json.encode(values)) <= _LONGEST_SHARED
 
 
@@ -256,7 +256,7 @@ class NodeSelectorTerm(Struct, frozen=True):
 
 
 class NodeSelector(Struct, frozen=True):
-    """Terms of which at least one must match."""
+    """A node selector, of which at least one term must match."""
 
     node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
 

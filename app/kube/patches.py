@@ -166,9 +166,8 @@ def same(old: Any, new: Any) -> bool:
     return type(old) is type(new) and bool(old == new)
 
 
-# Strategic merge patch: lists are merged by the keys that their types declare. Pure.
-#
-# Follows apimachinery's ``strategicpatch``, including its directives and the resulting order of merged lists.
+# Strategic merge patch: lists are merged by the keys that their types declare. The implementation follows
+# apimachinery's ``strategicpatch``, including its directives and the resulting order of merged lists.
 
 Json: TypeAlias = dict[str, Any]
 
@@ -201,7 +200,7 @@ class MergeType(Protocol):
         ...
 
 
-#: How often a patch may name the same list item. Each occurrence merges the whole item again.
+#: Maximum number of times a patch may name one list item. Each occurrence merges the whole item again.
 MAX_REPEATS: Final = 4
 _DIRECTIVE: Final = "$patch"
 _RETAIN: Final = "$retainKeys"
@@ -210,7 +209,7 @@ _ORDER: Final = "$setElementOrder/"
 
 
 def strategic_merge(target: Json, patch: Json, schema: MergeType | None) -> Json:
-    """Return ``target`` with the patch merged in by the types of ``schema``. Neither is changed.
+    """Return ``target`` with the patch merged in according to ``schema``. Neither is changed.
 
     Raises :class:`PatchError` for an invalid directive, or a list item that lacks its merge key or is named too often.
     """

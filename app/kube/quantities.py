@@ -294,7 +294,7 @@ def _rounded(number: _Number, format: Format, exponent: int, text: str) -> Quant
 # Percentages are scaled with exact integers. Go uses floating point, with the same result for every count that can
 # occur in a cluster.
 
-# strconv.Atoi: an optional sign and ASCII digits.
+# As in strconv.Atoi: an optional sign and ASCII digits.
 _percent = re.compile(r"([+-]?[0-9]{1,18})%").fullmatch
 
 

@@ -103,7 +103,7 @@ class UnreadableObjects:
 
 T = TypeVar("T", bound=Object)
 
-#: Minimum watch timeout in seconds. Each timeout is drawn between this and twice this, which spreads watches over API
+#: Minimum watch timeout in seconds. Each timeout is random, up to twice the minimum, which spreads watches over API
 #: server replicas.
 WATCH_SECONDS = 300
 #: Servers send a bookmark about every minute; a connection that is silent for longer than this is considered dead.
@@ -126,7 +126,7 @@ _KNOWN = _CHANGES | {wire.BOOKMARK}
 
 
 class StorageRestored(KubeError):
-    """The API server's storage was restored from a backup, so resourceVersions went back."""
+    """The API server's storage was restored from a backup, so resourceVersions are lower than before."""
 
 
 class _NoStreamingList(Exception):
@@ -219,7 +219,7 @@ class Reflector(Generic[T]):
                 if isinstance(error, ApiError):
                     asked = min(error.retry_after or 0.0, MAX_RETRY_AFTER)
             except Exception:
-                # A bug in handling the response. Crashing would only repeat it.
+                # A bug in the handling of a response: a restart would not fix it.
                 self._metrics.error(self.resource.kind, ReflectorError.UNEXPECTED)
                 logger.exception("%s: list or watch failed unexpectedly, relisting", self.resource.kind)
                 self._relist()

@@ -1,7 +1,7 @@
 """Regular expressions with RE2's syntax and guarantees: linear time, no look-around, no back-references.
 
 Patterns in our kinds come from users and run during admission, so they must not take exponential time. They must match
-the same names as in OpenKruise, and Go uses RE2 too. [SS-122]
+the same names as in OpenKruise, whose Go patterns have the same syntax. [SS-122]
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MAX_PATTERN_LENGTH = 1024
 _OPTIONS = re2.Options()
 # By default, RE2 prints errors to standard error; here they are reported in PatternError.
 _OPTIONS.log_errors = False
-# Limits a compiled program; nested counted repetitions would otherwise grow large.
+# Limits the memory of a compiled pattern: nested counted repetitions could otherwise use any amount.
 _OPTIONS.max_mem = 1 << 20
 
 

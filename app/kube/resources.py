@@ -55,7 +55,7 @@ class Resource:
         """Return the URL path of one object (with ``name``), of a namespace's objects, or of all objects.
 
         Raises ``ValueError`` if a namespace is missing, or given for a cluster-scoped kind: the request would reach
-        objects other than intended. Raises ``NotFound`` for an invalid name, which may come from a user's object.
+        other objects than intended. Raises ``NotFound`` for an invalid name, which may come from a user's object.
         """
         if namespace and not self.namespaced:
             raise ValueError(f"{self.kind} {name}: the kind is cluster-scoped, but namespace {namespace!r} was given")
@@ -74,8 +74,8 @@ class Resource:
         return "/".join(parts)
 
     def path_of(self, namespace: str, name: str, subresource: str = "") -> str:
-        """Return the URL path of one object. Raises the errors of :meth:`path`, and ``NotFound`` for an empty name,
-        which may come from a user's object: the request would reach all objects of the namespace."""
+        """Return the URL path of one object. Raises the errors of :meth:`path`. Also raises ``NotFound`` for an empty
+        name, which may come from a user's object and would address all objects of the namespace."""
         path = self.path(namespace, name, subresource)
         self._segment(self.plural, name)
         return path

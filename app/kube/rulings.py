@@ -1,7 +1,4 @@
-"""Types for decisions about an object with many writers, with one result per request. Pure.
-
-``app.kube.statuses`` writes the changes.
-"""
+"""Types for decisions about objects whose status many processes write. ``app.kube.statuses`` writes the changes."""
 
 from __future__ import annotations
 
@@ -22,8 +19,8 @@ class Ruling(Generic[T, R]):
     answer: R
     #: The object with its status after the request has consumed from it; None if the request consumes nothing.
     changed: T | None = None
-    #: Whether the answer may be based on a stale copy. True for "not now", which a retry corrects. Any other answer
-    #: without a write is verified with the API server first.
+    #: Whether the answer may be given from a stale copy: "not now" may, because a retry corrects it. Any other answer
+    #: that writes nothing is first verified with the API server.
     provisional: bool = False
 
 

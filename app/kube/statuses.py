@@ -58,7 +58,7 @@ async def patch_pod_status(client: Client, pod: Pod, patch: Mapping[str, Any]) -
 
 
 async def patch_pod_metadata(client: Client, pod: Pod, metadata: Mapping[str, Any]) -> Metadata | None:
-    """Merge into the metadata of this Pod. Return None if it is gone or another Pod has its name. Raises KubeError."""
+    """Patch the metadata of this Pod. Return None if it is gone or another Pod has its name. Raises KubeError."""
     body = {"metadata": {"uid": pod.metadata.uid, **metadata}}
     try:
         return await client.patch(PODS, pod.metadata.name, body, pod.metadata.namespace, decode=decode_metadata)
@@ -103,8 +103,9 @@ async def write_status(
 # One status, many writers: simultaneous requests for one object are decided together and need only one write.
 #
 # Some objects keep a count in their status (a disruption budget, free replicas in a subset), which every replica
-# consumes while it answers reviews. The answers of concurrent processes must add up, so an answer that consumes
-# something is returned only after the changed status was written, based on exactly the version it was decided on.
+# consumes while it answers reviews. Concurrent processes must not consume more than there is. An answer that consumes
+# something is therefore returned only after the status was written, and the write fails if the object has changed since
+# the decision.
 #
 #     taken = await statuses.decide(key, take_one)     # take_one(obj) -> Ruling(answer, changed)
 #
@@ -117,8 +118,8 @@ R = TypeVar("R")
 #: Seconds for which a conflicting write, or one without a response, is retried. Well below the timeout of any webhook
 #: that waits for it.
 DEADLINE: Final = 2.0
-#: The first and the longest average wait after a failed attempt, in seconds. Each wait is drawn between zero and twice
-#: the average.
+#: The first and the longest average wait after a failed attempt, in seconds. Each wait is random, between zero and
+#: twice the average.
 FIRST_WAIT: Final = 0.002
 LONGEST_WAIT: Final = 0.01
 #: The longest wait while the API server does not respond, to avoid overloading it.
@@ -221,7 +222,7 @@ class SharedStatus(Generic[T]):
         together: list[_Request[T, Any]] = []
         try:
             while line.waiting:
-                # Also serve requests that arrive in this turn of the event loop.
+                # Also serve requests that arrive in this iteration of the event loop.
                 await asyncio.sleep(0)
                 together = self._next(line, [])
                 if self._put_off(key, together):

@@ -61,7 +61,7 @@ class Store(Generic[T]):
 
     @property
     def ready(self) -> bool:
-        """Whether the store has been filled once. Before that, an object missing from the store may exist."""
+        """Whether the store has been filled once. Before that, an object missing here may exist in the cluster."""
         return self._ready.is_set()
 
     async def wait_until_ready(self) -> None:

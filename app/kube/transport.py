@@ -16,7 +16,7 @@ from app.kube.config import ClusterConfig
 from app.kube.errors import RequestInfo, TransportError
 from app.kube.wire import OnResponse, Request, Response, Stream, ignore_response
 
-#: Compressed lists would be decompressed in a thread, and cost more than they save inside a cluster.
+#: Request no compression: inside a cluster, decompressing lists costs more than it saves.
 _HEADERS = {"Accept-Encoding": "identity"}
 _FAILURES = (aiohttp.ClientError, TimeoutError, OSError)
 _CONNECT_SECONDS: Final = 10.0
@@ -121,7 +121,7 @@ class AiohttpTransport:
             return f"cannot connect to {where}: {reason}; is the API server running?"
         if isinstance(error, TimeoutError):
             return f"no response from {where} in time"
-        return f"connection to {where} broke: {type(error).__name__}: {error}"
+        return f"connection to {where} failed: {type(error).__name__}: {error}"
 
     def _sessions(self) -> aiohttp.ClientSession:
         if self._session is None:
@@ -140,7 +140,7 @@ class AiohttpTransport:
         return self._session
 
     async def close(self) -> None:
-        """Close all connections. Cancel readers of streams first: they may not notice that theirs is closed."""
+        """Close all connections. Cancel readers of streams first: they may not notice that their stream is closed."""
         if self._session is not None:
             session, self._session = self._session, None
             await session.close()

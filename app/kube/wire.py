@@ -71,13 +71,13 @@ class Transport(Protocol):
     async def close(self) -> None: ...
 
 
-#: Called once per response with its HTTP status (``<error>`` without one), method and host. For
+#: Called once per request with the HTTP status (``<error>`` if there was no response), the method and the host. Counts
 #: ``rest_client_requests_total``.
 OnResponse = Callable[[str, str, str], None]
 
 
 def ignore_response(_code: str, _method: str, _host: str) -> None:
-    """Count no responses."""
+    """Do nothing: the default ``OnResponse``."""
 
 
 T = TypeVar("T", default=dict[str, Any])
@@ -85,7 +85,7 @@ T = TypeVar("T", default=dict[str, Any])
 
 @dataclass(frozen=True, slots=True)
 class Listing(Generic[T]):
-    """Objects of a list, or of one page while ``continue_token`` is not empty."""
+    """Objects of a list, or of one page if ``continue_token`` is not empty."""
 
     items: list[T]
     resource_version: str
@@ -143,7 +143,7 @@ class _Line(msgspec.Struct, frozen=True):
 class WatchEvent(_Line, frozen=True):
     """One event; ``object`` is kept as bytes, a view into the line."""
 
-    #: Whether the object lost values nested too deeply outside of its managedFields.
+    #: Whether values outside managedFields were dropped because they were nested too deeply.
     lossy: bool = False
 
 

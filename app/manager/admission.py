@@ -28,9 +28,9 @@ from app.manager.wiring import Recorders, admission_context
 
 logger = logging.getLogger(__name__)
 
-#: Seconds for which a replica that becomes unready keeps accepting reviews, so that all API servers notice.
+#: Seconds a replica keeps accepting reviews after it becomes unready, so that all API servers notice.
 DRAIN_SECONDS: Final = 3.0
-#: Extra seconds to wait for another process, so that the process with the root cause reports it first.
+#: Extra seconds to wait for another process, so that the failing process reports the cause first.
 _MARGIN_SECONDS: Final = 5.0
 
 
@@ -82,8 +82,8 @@ class Admission:
             tasks.start(self._callers.report(process.clock, self._only_strangers), "callers")
         await self._first_certificate()
         tasks.start(self._follow_certificate(), "certificate")
-        # A missing kind may be installed later; the reconciler logs which one and how. Stored objects of an older
-        # version can be listed only while /convert is served, so listening comes first.
+        # A missing CRD may be installed later; the reconciler logs its name and the command. Stored objects of an
+        # older version can be listed only while /convert is served, so listening comes first.
         await process.until(lambda: process.replica.state(self._reconciler).defined)
         process.start_admission_caches()
         await self._caches_filled()

@@ -24,13 +24,13 @@ from app.manager.generated_indexes import rules
 
 
 def example_text(kind: KindDefinition) -> str:
-    """Return the example as YAML."""
+    """Return the kind's example as YAML."""
     return (files(kind.hub.model.__module__.rpartition(".")[0]) / f"{kind.singular}.example.yaml").read_text("utf-8")
 
 
 @cache
 def example(kind: KindDefinition) -> dict[str, Any]:
-    """Return the example as JSON. It is shared and must not be modified."""
+    """Return the kind's example as JSON. The result is shared and must not be modified."""
     found: dict[str, Any] = yaml.safe_load(example_text(kind))
     return found
 
@@ -39,7 +39,7 @@ UID: Final = "9f4b5a7e-4c3a-4d57-9c58-2f0d1a6f8b11"
 NAMESPACE: Final = "shop"
 _PROTECTED: Final = {"policy.kruise.io/delete-protection": "Always"}
 _POD_SPEC: Final[Mapping[str, Any]] = {"containers": [{"name": "main", "image": "nginx:1.25"}]}
-#: Resources of built-in kinds → kind and spec.
+#: Resource of a built-in kind → kind and spec of the sample.
 _BUILT_IN: Final[Mapping[str, tuple[str, Mapping[str, Any] | None]]] = {
     "pods": ("Pod", _POD_SPEC),
     "namespaces": ("Namespace", None),
@@ -190,8 +190,8 @@ class AdmissionAnswer(_Model):
     response: AdmissionResponse
 
 
-# FastAPI's ``/docs`` and ``/openapi.json``, with a sample review for each webhook. The pages only document: webhook
-# paths bypass FastAPI (see app.admission.server).
+# FastAPI's ``/docs`` and ``/openapi.json``, with a sample review for each webhook. FastAPI serves only these pages:
+# webhook paths bypass it (see app.admission.server).
 
 _ABOUT: Final = """\
 Kubernetes sends an **AdmissionReview** to one of these paths for each write, and acts on the response.

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from app.api.kind import KindDefinition
     from app.framework.feature import Feature
 
-#: One line per feature, in the order in which their declarations are listed.
+#: Folder of each feature. Declarations are listed in this order.
 FOLDERS: Final[list[str]] = [
     "app.features.podreadiness",
     "app.features.sidecarset",

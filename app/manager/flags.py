@@ -23,9 +23,9 @@ class FlagError(ValueError):
     """An unknown flag, or an invalid value."""
 
 
-#: The defaults of the flags for retries.
+#: Defaults of the retry flags.
 _RETRIES: Final = RateLimits()
-#: The defaults of the flags for leader election.
+#: Defaults of the leader election flags.
 _LEASE: Final = LeaseTimes()
 _LOGS: Final = "logs always go to standard error, in the format of --logging-format"
 
@@ -105,7 +105,7 @@ def _flags() -> tuple[Flag, ...]:
         Flag("webhook-initialize-timeout", 60.0, parse_duration, "exit if there is no certificate within this time"),
         Flag("controller-cache-sync-timeout", 120.0, parse_duration, "exit if caches are not filled within this time"),
         Flag("rest-config-qps", 0.0, _number, "requests per second to the API server; 0 or less means no limit"),
-        Flag("rest-config-burst", 50, parse_integer, "burst of requests to the API server, with --rest-config-qps"),
+        Flag("rest-config-burst", 50, parse_integer, "burst of requests to the API server above --rest-config-qps"),
         Flag("rate-limiter-base-delay", _RETRIES.base_delay, parse_delay, "initial retry delay of a failed key"),
         Flag("rate-limiter-max-delay", _RETRIES.max_delay, parse_delay, "maximum retry delay of a failed key"),
         Flag(
@@ -173,7 +173,7 @@ def _openkruise() -> tuple[Flag, ...]:
         Flag("protection-log-path", "/log", str, "folder of protection.log, which records denied deletions"),
         Flag("expectation-timeout", 300.0, parse_delay, "time after which an unmet expectation is dropped"),
         Flag("leader-election-resource-lock", "leases", str, "kind of the lock, always a Lease"),
-        Flag("sync-period", "", str, "resync period of the caches, which need none"),
+        Flag("sync-period", "", str, "resync period of the caches"),
         Flag("allow-privileged", True, _privileged, "allow privileged containers in Pod templates; false is rejected"),
         Flag(
             "default-ttlseconds-for-always-nodeimage",
@@ -200,7 +200,7 @@ def _openkruise() -> tuple[Flag, ...]:
         ),
         Flag("enable-pprof", True, parse_bool, "Go's profiler"),
         Flag("pprof-addr", ":8090", str, "address of Go's profiler"),
-        Flag("disable-no-deepcopy", False, parse_bool, "a setting of OpenKruise's cache"),
+        Flag("disable-no-deepcopy", False, parse_bool, "copy all objects that are listed from the cache"),
         *(
             Flag(name, name == "logtostderr" if is_boolean else "", parse_bool if is_boolean else str, _LOGS)
             for name, is_boolean in FLAGS_WITHOUT_EFFECT.items()
@@ -254,7 +254,7 @@ class Flags:
         return int(self.values[name])
 
     def seconds(self, name: str) -> float:
-        """Return the value of a duration or another numeric flag."""
+        """Return the value of a numeric flag; durations are in seconds."""
         return float(self.values[name])
 
     def boolean(self, name: str) -> bool:
@@ -282,7 +282,7 @@ def parse_flags(arguments: Sequence[str]) -> Flags:
         if not separator:
             text = _separate_value(flag, pending)
         if name == "feature-gates" and name in given:
-            text = f"{values[name]},{text}"  # As in Go, repeated gates add up.
+            text = f"{values[name]},{text}"  # As in Go, repeated flags are joined.
         try:
             values[flag.name] = flag.parse(text)
         except ValueError as error:

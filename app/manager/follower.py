@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 class MissingDefinitions:
-    """Names of the CRDs that are not installed. ``changed`` is called with them whenever they change."""
+    """Names of the CRDs that are not installed. Calls ``changed`` with all names whenever they change."""
 
     def __init__(self, metrics: ManagerMetrics, changed: Callable[[Iterable[str]], None]) -> None:
         self._metrics = metrics
@@ -80,7 +80,7 @@ class Follower:
     ) -> None:
         """Create a follower. ``definitions`` are the CustomResourceDefinitions that reviews need.
 
-        ``absent_changed`` is called with those that are not installed whenever they change.
+        ``absent_changed`` is called with the names of those that are not installed whenever these names change.
         """
         self._client = client
         self._certificates = certificates

@@ -70,7 +70,7 @@ _OF_MANAGER: Final = ("PodWebhook", "KruiseDaemon", "EnableExternalCerts")
 
 
 def _gates() -> Mapping[str, Gate]:
-    """Return the gates of OpenKruise and our own. Raises ValueError if a feature's gate is neither."""
+    """Return OpenKruise's gates and our own. Raises ValueError if a feature uses an undeclared gate."""
     asked = [gate for one in features() for gate in one.gates]
     names = {*_OF_MANAGER, *(gate for gate in asked if isinstance(gate, str))}
     of_controllers = {gate for one in features() for part in one.controllers for gate in part.gates}
@@ -151,7 +151,7 @@ class FeatureGateError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class FeatureGates:
-    """Gates of one process after defaults, stages, explicit settings and dependencies."""
+    """Gates of one process, with defaults, stages, explicit settings and dependencies applied."""
 
     values: Mapping[str, bool]
     #: Gates that were set by name, not through a stage.

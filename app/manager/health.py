@@ -26,7 +26,7 @@ from app.manager.shared_state import CONTENT_TYPE, Certificate, Life, Replica
 #: Timeout of the self-check. [MGR-121]
 SELF_CHECK_SECONDS: Final = 2.0
 
-#: A reconciler that keeps failing for this long makes its replica unready.
+#: Seconds after which a reconciler that keeps failing makes its replica unready.
 FAILING_SECONDS: Final = 900.0
 
 #: OpenSSL's X509_V_ERR_CERT_NOT_YET_VALID and X509_V_FLAG_NO_CHECK_TIME.
@@ -40,7 +40,7 @@ _TEXT: Final = "text/plain; charset=utf-8"
 
 
 class Readiness:
-    """Readiness of this replica. Once ready, it stays ready until shutdown."""
+    """Readiness of this replica, as reported by ``/readyz``."""
 
     def __init__(self, replica: Replica, own: str, webhook_processes: tuple[str, ...], reconciler: str) -> None:
         self._replica = replica
@@ -156,7 +156,7 @@ def _plain(answer: Callable[[str], Awaitable[_Answer]]) -> ASGIApp:
 def self_check(address: tuple[str, int], ca_bundle: Callable[[], bytes]) -> Check:
     """Return a check that requests ``/healthz`` from our own admission port, trusting only the CAs we publish.
 
-    ``address`` is the listener's; the certificate is verified for ``localhost``. [MGR-30]
+    ``address`` is the listener's address; the certificate is verified for ``localhost``. [MGR-30]
     """
     host = "127.0.0.1" if ipaddress.ip_address(address[0]).is_unspecified else address[0]
     port = address[1]
@@ -169,7 +169,7 @@ def self_check(address: tuple[str, int], ca_bundle: Callable[[], bytes]) -> Chec
 
 
 async def endpoint_fault(endpoint: Endpoint, certificate: Certificate | None) -> str:
-    """Return why the address that webhooks are registered with does not respond, or an empty string."""
+    """Return why the registered address of the webhooks does not respond, or an empty string."""
     if isinstance(endpoint, ServiceEndpoint):
         host, port = f"{endpoint.name}.{endpoint.namespace}.svc", endpoint.port
     else:
@@ -198,7 +198,7 @@ async def _status(host: str, port: int, name: str, ca_bundle: bytes) -> bytes:
     except ssl.SSLCertVerificationError as error:
         if error.verify_code != _NOT_YET_VALID:
             raise
-    # Another replica issued the certificate and our clock is behind; only the API server's clock matters.
+    # Our clock is behind that of the replica that issued the certificate; only the API server's clock matters.
     context.verify_flags |= _NO_CHECK_TIME
     return await _asked(host, port, name, context)
 

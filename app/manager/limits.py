@@ -188,15 +188,15 @@ class Turns:
 #: the same limits apply to strangers. Nearly all reviews are decided from caches.
 ASKED_PER_SECOND: Final = 100.0
 ASKED_BURST: Final = 500
-#: The same for strangers while known callers are active.
+#: Rate and burst for strangers while known callers are active.
 STRANGERS_PER_SECOND: Final = 10.0
 STRANGERS_BURST: Final = 20
 LONGEST_WAIT_SECONDS: Final = 3.0
 
 
 class RequestBudget(TokenBucket):
-    """A budget of requests to the API server for known callers, shared equally by the namespaces of their
-    reviews, and one for strangers, shared equally by their addresses. [MGR-154, MGR-165]"""
+    """Two budgets for requests to the API server: that of known callers is shared equally by the namespaces of their
+    reviews, that of strangers by their addresses. [MGR-154, MGR-165]"""
 
     def __init__(self, clock: Clock, callers: KnownCallers) -> None:
         super().__init__(clock, qps=ASKED_PER_SECOND, burst=ASKED_BURST)
@@ -246,7 +246,7 @@ class Limits:
     #: Maximum bytes of one request body; ``bodies`` overrides it by path.
     body_bytes: int = MAX_BODY_BYTES
     bodies: Mapping[str, int] = field(default_factory=dict)
-    #: Maximum bytes of all received bodies and all unread responses.
+    #: Maximum total bytes of received bodies and unread responses.
     held_bytes: int = 96 * 1024 * 1024
     connections: int = 1024
     #: Timeout from the first byte of a request to its last, and from a stranger's connection to its first request.
@@ -277,7 +277,7 @@ class Held(Protocol):
 
     #: Bytes of a received body or an unread response.
     held: int
-    #: Whether it may be closed to free its bytes: it is sending, waiting for its turn, or not reading.
+    #: Whether it may be closed to free its bytes: its client is sending, waiting for a turn, or not reading.
     pending: bool
     #: Whether its caller is unknown while others are known.
     stranger: bool
@@ -346,14 +346,13 @@ class Connections(Collector):
         return not self._all_equal and not self.callers.knows(address)
 
     def make_room(self, now: float, *, stranger: bool = False) -> bool:
-        """Close the least valuable connection to make room for another. Returns False if none may be
-        closed."""
+        """Close the most expendable connection to make room for another. Returns False if none may be closed."""
         self.refuse("connections")
-        least = max(self.open, key=lambda one: one.expendable(now), default=None)
-        if least is None or (worth := least.expendable(now)) < 0 or (stranger and not worth):
+        candidate = max(self.open, key=lambda one: one.expendable(now), default=None)
+        if candidate is None or (worth := candidate.expendable(now)) < 0 or (stranger and not worth):
             return False
-        self.open.discard(least)
-        least.give_up()
+        self.open.discard(candidate)
+        candidate.give_up()
         return True
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:

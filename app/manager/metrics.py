@@ -1,4 +1,4 @@
-"""Metrics of the manager: one registry, and the hooks through which the toolkit reports to it. [MGR-25]"""
+"""Metrics of the manager: one registry, and the hooks through which ``app.kube`` reports to it. [MGR-25]"""
 
 from __future__ import annotations
 
@@ -88,13 +88,13 @@ class ManagerMetrics:
             "kruise_registration_failures", "Number of failed attempts to register webhooks.", registry=self.registry
         )
 
-        # All counters exist from the start, even if several features share one.
+        # Create all counters at startup, and those that several features share only once.
         makers = dict.fromkeys(one for declared in features() for one in declared.counters)
-        self._of_slices = {one: one(self.registry) for one in makers}
+        self._of_features = {one: one(self.registry) for one in makers}
 
     def of(self, counters: Counters[T]) -> T:
         """Return the counters of a feature. Raises KeyError for counters that no feature declares."""
-        found: T = self._of_slices[counters]
+        found: T = self._of_features[counters]
         return found
 
     def responded(self, code: str, method: str, host: str) -> None:

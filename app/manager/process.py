@@ -46,12 +46,12 @@ async def first_ended(*work: Coroutine[Any, Any, Any]) -> AsyncIterator[Sequence
 
 
 class Tasks:
-    """Runs coroutines until ``stop`` is set. Sets it if one of them fails."""
+    """Runs coroutines until ``stop`` is set, and sets it if one of them fails."""
 
     def __init__(self, stop: asyncio.Event) -> None:
         self._stop = stop
         self._tasks: list[asyncio.Task[Any]] = []
-        #: Tasks that finish on request → how to request it.
+        #: Tasks that finish on request → function that requests it.
         self._finishing: dict[asyncio.Task[Any], Callable[[], None]] = {}
         self._failure: BaseException | None = None
 
@@ -184,8 +184,8 @@ class Caches:
 
 
 # One process of a replica: its event loop, client, heartbeat and parts. There are two parts: admission (admission.py)
-# and reconciling (reconciler.py). A replica runs the first in several processes and the second in one;
-# ``--webhook-processes=0`` runs both in one process. Parts communicate only through the replica's shared values.
+# and reconciling (reconciler.py). A replica runs admission in several processes and reconciling in
+# one; ``--webhook-processes=0`` runs both in one process. Parts communicate only through the replica's shared values.
 
 #: Seconds for requests in flight when the process stops (OpenKruise's Pods have 10 s in total).
 GRACE_SECONDS: Final = 5.0
@@ -252,7 +252,7 @@ class Process:
         self._parent = os.getppid()
         self._client: Client | None = None
         self.counts = Counts(replica, name, self.metrics.registry)
-        # A restarted process keeps what its predecessor had established.
+        # Both remain true after a restart of the process.
         last = replica.state(name)
         self._state = State(pid=os.getpid(), defined=last.defined, registered=last.registered)
 

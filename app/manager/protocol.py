@@ -17,7 +17,7 @@ from app.admission.requests import TOO_LARGE
 from app.kube.admission import LEAVES_NO_TRACE, STRANGER
 from app.manager.limits import Connections, plain_address
 
-#: Bytes of a response to write before checking whether the client reads, and of one part of a request body.
+#: Bytes of a response to write before checking whether the client reads; also the size of a request body's parts.
 SLICE_BYTES: Final = 256 * 1024
 
 
@@ -88,14 +88,14 @@ _IDLE: Final = 0
 _RECEIVING: Final = 1
 #: The application is handling the request.
 _ANSWERING: Final = 2
-#: The response is complete, and the client is not reading it.
+#: The response is complete, but the client has not read all of it.
 _SENDING: Final = 3
 #: Refused or ended: further data is discarded.
 _ENDING: Final = 4
 #: The request is complete and its caller, a stranger, waits for a turn.
 _WAITING: Final = 5
 
-#: More than any age in seconds.
+#: Longer than any age in seconds; added to the priority of connections to close first.
 _FIRST: Final = 1e12
 #: Bytes to keep of a body that is too large: enough to find the uid of the review.
 BEGINNING_BYTES: Final = 64 * 1024
@@ -110,7 +110,7 @@ class _RefusedError(Exception):
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """One connection."""
+    """HTTP/1.1 on one connection, within the limits of its port."""
 
     def __init__(
         self, config: Any, server_state: Any, loop: asyncio.AbstractEventLoop, connections: Connections
@@ -193,7 +193,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.abort()
 
     def expendable(self, now: float) -> float:
-        """Return the priority for closing: idle connections first, then slow requests, then the oldest."""
+        """Return the priority for closing: strangers first, then ended, unused, slow and the oldest connections."""
         age = now - self._since
         if self._phase in (_ANSWERING, _WAITING):
             return 0.0 if self.stranger else -1.0
@@ -239,7 +239,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._count(len(data))
 
     def _take_turns(self) -> None:
-        """Pause reading so that others are read first: libuv reads up to 8 MiB while data is available."""
+        """Pause reading so that other connections are read first: libuv reads up to 8 MiB while data is available."""
         if not self.transport.is_closing():
             self.transport.pause_reading()
             self.loop.call_soon(self._go_on)
@@ -259,7 +259,9 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         if self._phase:
-            raise self._stop(400, "pipelining", "a request before the response to the previous one")
+            raise self._stop(
+                400, "pipelining", "pipelining is not supported: wait for the response to the previous request"
+            )
         self._phase, self._since = _RECEIVING, self.loop.time()
         self._in_head = True
         self._fed = self._length = 0
@@ -286,7 +288,7 @@ class BoundedProtocol(HttpToolsProtocol):
         headers.append((name, value))
 
     def on_headers_complete(self) -> None:
-        """Called when the head is complete, which determines what may follow."""
+        """Called when the head is complete. Refuses the request if its head is not acceptable."""
         self._in_head = False
         limits = self._limits
         size = len(self.url)

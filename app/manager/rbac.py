@@ -1,4 +1,4 @@
-"""Permissions of the manager, derived from features, those of the node agent, and the RBAC objects that grant them."""
+"""Permissions of the manager (derived from features) and of the node agent, and the RBAC objects that grant them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _EVERY_REPLICA: Final = (
     PolicyRule(("create", "patch"), ("",), ("events",)),
     PolicyRule(("create",), (SELFSUBJECTRULESREVIEWS.group,), (SELFSUBJECTRULESREVIEWS.plural,)),
 )
-#: Leader election. A flag may change the name of the Lease. The watch lets candidates take a released Lease at once.
+#: Leader election, for any Lease name: a flag sets it. The watch lets candidates take a released Lease at once.
 _LEADERSHIP: Final = (
     PolicyRule(("get", "list", "watch", "create", "patch"), (LEASES.group,), (LEASES.plural,), own_namespace=True),
 )
@@ -66,7 +66,7 @@ def _registration() -> tuple[PolicyRule, ...]:
             _CONFIGURATIONS,
             names=(MUTATING_NAME, VALIDATING_NAME),
         ),
-        # A kind without its CRD is disabled.
+        # To find missing CRDs, whose kinds are disabled.
         PolicyRule(
             ("get", "list", "watch"),
             _EXTENSIONS_GROUP,
@@ -97,12 +97,12 @@ def _of_manager() -> tuple[PolicyRule, ...]:
 
 def all_rules() -> tuple[PolicyRule, ...]:
     """Return all permissions that a manager of this build needs with every gate on, including optional permissions."""
-    return (*_of_manager(), *_of_slices(lambda _gate: True))
+    return (*_of_manager(), *_of_features(lambda _gate: True))
 
 
 def default_rules() -> tuple[PolicyRule, ...]:
     """Return the permissions a manager of this build needs with all gates at their defaults."""
-    return _needed((*_of_manager(), *_of_slices(_by_default)))
+    return _needed((*_of_manager(), *_of_features(_by_default)))
 
 
 def optional_rules() -> Mapping[str, tuple[PolicyRule, ...]]:
@@ -121,7 +121,7 @@ def rules_of_gates() -> Mapping[str, tuple[PolicyRule, ...]]:
     for name, gate in GATES.items():
         if gate.default:
             continue
-        of_gate = _needed(_of_slices(lambda asked, name=name: asked == name or _by_default(asked)))  # type: ignore[misc]
+        of_gate = _needed(_of_features(lambda asked, name=name: asked == name or _by_default(asked)))  # type: ignore[misc]
         if more := tuple(dict.fromkeys(rule for rule in of_gate if rule not in given)):
             found[name] = more
     return found
@@ -140,7 +140,7 @@ def _of_admission(enabled: Enabled) -> tuple[PolicyRule, ...]:
     return tuple(watched.permission for one in features() for watched in one.watched_for_admission(enabled))
 
 
-def _of_slices(enabled: Enabled) -> tuple[PolicyRule, ...]:
+def _of_features(enabled: Enabled) -> tuple[PolicyRule, ...]:
     return tuple(rule for one in features() for rule in one.permissions(enabled))
 
 
@@ -148,7 +148,7 @@ def rules_of(settings: Settings, webhooks: Iterable[Webhook]) -> tuple[PolicyRul
     """Return the permissions of a replica that serves these webhooks."""
     flags = settings.flags
     reconciles = flags.boolean("controllers")
-    of_features = _of_slices(settings.gates.enabled)
+    of_features = _of_features(settings.gates.enabled)
     if not reconciles:
         reviewing = (rule for rule in of_features if rule.for_reviews)
         of_features = (*_of_admission(settings.gates.enabled), *reviewing)
@@ -174,7 +174,7 @@ def _needed(rules: Iterable[PolicyRule]) -> tuple[PolicyRule, ...]:
 
 
 def _of_one_namespace() -> frozenset[str]:
-    """Return the resources that ``--namespace`` limits: those watched there, and those created for its Pods."""
+    """Return the resources that ``--namespace`` limits: those watched in one namespace, and those created for Pods."""
     everywhere = lambda _gate: True  # noqa: E731
     watched = (one for declared in features() for one in declared.watched_for_controllers(everywhere))
     return frozenset({"configmaps", *(one.resource.plural for one in watched if one.scope is Scope.WATCHED)})
@@ -188,8 +188,8 @@ def _of_webhooks(webhooks: Iterable[Webhook]) -> tuple[PolicyRule, ...]:
     return (ENDPOINTSLICE_PERMISSION, *(rule for webhook in webhooks for rule in webhook.permissions))
 
 
-# Check which declared permissions the API server does not grant. Otherwise, a missing permission would only show up in
-# an error about a single object. The manager checks at startup and periodically, logs what is missing, and continues.
+# The manager checks at startup and periodically which declared permissions the API server does not grant, logs them,
+# and continues. Without this check, a missing permission would show up only in errors about single objects.
 
 logger = logging.getLogger(__name__)
 
@@ -397,7 +397,7 @@ def roles(
 
 
 def additional_roles(name: str, rules: Iterable[PolicyRule], namespace: str) -> list[dict[str, Any]]:
-    """Return the roles that the manager needs in addition when a gate is on, or for an optional permission."""
+    """Return the additional roles that the manager needs when a gate is on, or for an optional permission."""
     called = f"kruise-manager-{name.lower()}"
     return roles(rules, namespace, SERVICE_ACCOUNT, f"{called}-role", f"{called}-namespaced-role")
 

@@ -52,14 +52,14 @@ logger = logging.getLogger(__name__)
 
 
 class Work(Protocol):
-    """A controller that runs until stopped, and processes the keys that are already ready before it returns."""
+    """A controller that runs until stopped, then processes the keys that are ready and returns."""
 
     async def run(self) -> None: ...
     def stop(self) -> None: ...
 
 
 class Reconciling:
-    """Runs controllers, created for each term of leadership; without an ``elector`` the term never ends.
+    """Runs controllers, which are created for each term of leadership. Without an ``elector``, the term never ends.
 
     ``took_over`` is called when a term begins. With ``one_term``, losing the Lease raises ``LeadershipLost``.
     """
@@ -90,7 +90,7 @@ class Reconciling:
                 logger.warning("no longer leading, still serving reviews: %s", lost)
 
     def stop(self) -> None:
-        """Accept no more work; ``run`` returns when the rest is done."""
+        """Accept no more work; ``run`` returns once the remaining work is done."""
         self._stopping.set()
         for controller in self._at_work:
             controller.stop()
@@ -127,7 +127,7 @@ async def _patiently(controller: Work) -> None:
 # runs the controllers. When the Lease is lost, the process exits and the supervisor starts a new candidate; admission
 # is not affected. A replica without controllers follows the certificate (follower.py).
 
-#: Seconds for keys in progress when stopping; the Lease is released afterwards.
+#: Seconds allowed for keys in progress at shutdown; the Lease is released afterwards.
 FINISH_SECONDS: Final = 2.0
 #: Seconds between checks that replicas serve reviews, before webhooks are registered.
 ANSWER_CHECK_SECONDS: Final = 1.0
@@ -149,7 +149,7 @@ class Reconciler(LeaderMetrics):
         self._recorders = Recorders(process)
         reviewed = reviewed_namespaces(webhooks)
         self._maker = ControllerMaker(process, self._recorders, reviewed, lambda: bool(self._controllers))
-        #: If false, this replica only serves reviews and needs no other permissions. [MGR-146]
+        #: If false, this replica only serves reviews, and needs only the permissions for that. [MGR-146]
         self._reconciles = settings.flags.boolean("controllers")
         self._background = self._maker.background() if self._reconciles else {}
         self._endpoint = endpoint
@@ -226,7 +226,7 @@ class Reconciler(LeaderMetrics):
         await registration.registered.wait()
         process.update_state(registered=True)
         logger.info("webhooks registered")
-        # Only after registration, so that the controllers' writes pass admission. [MGR-2]
+        # The controllers start after registration, so that their writes pass admission. [MGR-2]
         self._maker.register_metrics()
         if self._elector is not None:
             watch = self._watched_lease(self._elector)

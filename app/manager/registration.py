@@ -192,7 +192,7 @@ class Registration:
         self._in_place_at = self.clock.now()
         #: Whether the API server supports our matchConditions (Kubernetes 1.29 and later).
         self._takes_match_conditions = True
-        #: (configuration, entry) → monotonic time since which the leader has found the entry undeclared.
+        #: (configuration, entry) → monotonic time when the leader first found the entry undeclared.
         self._unknown_since: dict[tuple[str, str], float] = {}
         #: Set once one of our CRDs has been found.
         self.defined = asyncio.Event()
@@ -267,7 +267,7 @@ class Registration:
             known += done is not None
         trusted = self._may_register or all(carries(live, certificates.ca_cert) for _, _, live in configurations)
         if trusted and not attempts.may_succeed:
-            # Only after the bundle: clients must trust the CA before they receive the new certificate.
+            # Clients must trust the CA before they receive the new certificate, so the bundles are written first.
             self._serve(certificates)
         self._certificates.published(complete and not attempts.failures)
         if len(self._missing) < len(self._kinds):
@@ -291,7 +291,7 @@ class Registration:
         published = trusted_for_us(definitions.values(), (live for _, _, live in configurations if live is not None))
         certificates = await self._certificates.ensure(published)
         if self._published.read() is None:
-            self._serve(certificates)  # Nothing is listening yet, and without a listener there is nothing to register.
+            self._serve(certificates)  # Nothing is listening yet, and webhooks are registered only for a listener.
         return definitions, configurations, certificates
 
     def _serve(self, certificates: CertificateSet) -> None:

@@ -88,7 +88,7 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
 
 
 def single_process(settings: Settings, environ: Mapping[str, str], listeners: Listeners) -> Process:
-    """Return a process that does everything, for development and for when memory matters more than latency."""
+    """Return a process that does everything, for development, and where memory matters more than latency."""
     endpoint = settings.endpoint(listeners.webhook_port)
 
     def both(process: Process) -> Sequence[Part]:

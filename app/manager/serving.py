@@ -126,7 +126,7 @@ class Acceptor:
             await self._loop.connect_accepted_socket(self._protocol, connection, ssl=self._tls, **times)
         except (OSError, TimeoutError) as error:  # includes ssl.SSLError
             self._connections.refuse("handshake")
-            logger.debug("no connection: %s", error)
+            logger.debug("cannot establish a connection: %s", error)
             connection.close()
         except BaseException:
             connection.close()
@@ -268,7 +268,7 @@ class Server(uvicorn.Server):
         self._stopped.set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Answer requests that have arrived: closing a connection with an unread request would lose it."""
+        """Answer requests that have arrived: closing a connection with an unread request would lose the request."""
         await asyncio.sleep(_ARRIVED_SECONDS)
         await super().shutdown(sockets)
 

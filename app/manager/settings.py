@@ -57,8 +57,8 @@ class Settings:
 
     @property
     def bind_host(self) -> str:
-        """Address the admission service listens on: as configured, else loopback if it is registered there, else all
-        interfaces."""
+        """Address the admission service listens on: the configured one; otherwise loopback if webhooks are registered
+        there; otherwise all interfaces (empty)."""
         if self.flags.text("webhook-bind-address"):
             return self.flags.text("webhook-bind-address")
         if self.webhook_host in _LOOPBACK:
@@ -73,7 +73,7 @@ class Settings:
         return self.webhook_host not in _LOOPBACK or own not in ("", self.webhook_host)
 
     def endpoint(self, port: int) -> Endpoint:
-        """Return how the API server reaches the listening port. [MGR-42]"""
+        """Return the endpoint through which the API server reaches the listening port. [MGR-42]"""
         if self.webhook_host:
             return UrlEndpoint(self.webhook_host, port)
         return ServiceEndpoint(self.service_name, self.own_namespace)

@@ -50,7 +50,7 @@ class Family(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def accumulates(self) -> bool:
-        """Whether its values only increase, so that they must continue from the process's predecessor."""
+        """Whether its values only increase, so that they must continue from those of the process's predecessor."""
         return self.type in ("counter", "histogram", "summary") and not self.of_process
 
     @property
@@ -144,7 +144,7 @@ T = TypeVar("T")
 _VERSION: Final = struct.Struct("<Q")
 _HEAD: Final = struct.Struct("<II")
 _BEAT: Final = struct.Struct("<d")
-#: Reserved address space; memory is allocated by page on the first write.
+#: Reserved address space; each page of memory is allocated on its first write.
 _STATE_BYTES: Final = 2**20
 _DETAIL_BYTES: Final = 2**26
 
@@ -204,11 +204,11 @@ class Life(msgspec.Struct, frozen=True, array_like=True):
     hangs: int = 0
     #: When it was started, or when it exited if it is not running.
     started: float = 0.0
-    #: Since when it has not run for STABLE_SECONDS; 0 if it never exited.
+    #: Time of the first exit after its last run of at least STABLE_SECONDS; 0 if it never exited.
     failing_since: float = 0.0
 
     def failing_seconds(self, now: float) -> float:
-        """Return for how long it has been failing to stay up; 0 while it is healthy."""
+        """Return the seconds since it last stayed up; 0 while it is healthy."""
         return max(0.0, now - self.failing_since) if self.failing_since and now - self.started < STABLE_SECONDS else 0.0
 
 
@@ -245,7 +245,7 @@ class SharedValue(Generic[T]):
         """Return the current value, or None if nothing was written."""
         while (version := self.version) != self._seen:
             data = self._data(version)
-            # Two writes may have overtaken the copy; then the checksum fails, and the newer value is complete.
+            # If two writes happened during the copy, the checksum fails, and the loop reads the newer value.
             if data is not None:
                 self._value = self._decoder.decode(data)
                 self._seen = version
@@ -372,7 +372,7 @@ class Counts:
             logger.error("%s: cannot publish metrics and debug pages: %s", self._name, error)  # noqa: TRY400
 
     async def gather(self) -> None:
-        """Ask the other processes to publish. The last values of those that do not respond in time are used."""
+        """Ask the other processes to publish. If one does not respond in time, its last values are used."""
         before = {name: shared.version for name, shared in self._replica.details.items() if name != self._name}
         for name in before:
             self._replica.request_publication(name)
@@ -390,7 +390,7 @@ class Counts:
             details = shared.read()
             if name == self._name:
                 found[name] = self._own()
-                self._write(found[name])  # scraped values must outlive this process, so that counters never decrease
+                self._write(found[name])  # scraped values must outlive this process
             elif details is not None:
                 found[name] = details.families
         return text([*merged(found), *of_supervisor(self._replica)])

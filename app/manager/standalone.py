@@ -245,7 +245,7 @@ class Standalone:
         return None
 
     def _refuse_second(self, manifest: Manifest, watched: Watched[Any], content: _Content) -> None:
-        """Raise ManifestError if this file, as read so far into ``content``, or another one defines the object too."""
+        """Raise ManifestError if the object is already defined in another file, or in this one (``content``)."""
         where = (watched.key, ObjectKey(_namespace(watched, manifest.object["metadata"]), manifest.name))
         others = {str(path): file.content for path, file in self._files.items()}
         for file, objects in (others | {manifest.file: content}).items():
@@ -296,7 +296,7 @@ class Standalone:
     # ---- admission
 
     async def decide(self, review: Review) -> tuple[list[tuple[Handler, Decision]], Review]:
-        """Call the handlers as an API server would, mutating ones first, until one denies.
+        """Call the handlers as an API server would, mutating ones first, until one denies the request.
 
         Returns the decisions and the resulting review.
         """

@@ -38,7 +38,7 @@ _AWAITED: Final = (*_ENDING, signal.SIGCHLD)
 
 
 def after_exit(ran: float, delay: float, failing_since: float, now: float) -> tuple[float, float]:
-    """Return the delay before the next start, and since when the process has not stayed up.
+    """Return the delay before the next start, and ``failing_since`` (see Life).
 
     ``ran`` is how long the process ran. ``delay`` and ``failing_since`` are the values returned for its previous exit,
     or 0 if there was none.
@@ -157,7 +157,7 @@ class Supervisor:
                 self._code = 1
             return
         if code == CANNOT_START and not self._replica.state(child.name).ready and child.starts == 1:
-            # It would fail again, and it has logged the cause.
+            # The process would fail again, and it has logged the cause.
             self._code = 1
             self._stop()
             return

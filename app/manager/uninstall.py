@@ -56,7 +56,7 @@ class UninstallRefusedError(Exception):
 
 
 def permissions(workloads: Iterable[KindDefinition]) -> tuple[PolicyRule, ...]:
-    """Return the permissions of ``prepare_uninstall``. It refuses while objects of these kinds exist. [MGR-86]"""
+    """Return the permissions of ``prepare_uninstall``, which refuses while objects of these kinds exist. [MGR-86]"""
     by_group: dict[str, list[str]] = {}
     for kind in workloads:
         by_group.setdefault(kind.group, []).append(kind.plural)

@@ -134,8 +134,8 @@ def _with_key(pod: Mapping[str, Any], path: str) -> str:
 
 
 class MutatorOrder(IntEnum):
-    """Order of the changes to a new Pod. Each step applies to the result of those before it: patched labels are
-    matched, and the start order includes sidecars. The gaps leave room for new steps. [PW-6, PW-7]"""
+    """Order of the changes to a new Pod. Each step sees the changes of earlier steps, so selectors match patched labels
+    and the start order includes sidecars. The gaps leave room for new steps. [PW-6, PW-7]"""
 
     READINESS_GATE = 10
     #: Assign the Pod to a workload subset and apply the subset's patch.
@@ -175,8 +175,8 @@ class PodMutator(Protocol):
 
 
 # Validators run before a Pod is deleted, evicted or updated. The first refusal ends the request. All run in one
-# webhook, so each request needs only one call, regardless of how many validators apply [PW-20]. The API server calls it
-# only for Pods with an annotation that one of them declares.
+# webhook, so each request needs only one call, regardless of how many validators apply [PW-20]. The API server calls
+# this webhook only for Pods with an annotation that a validator declares.
 
 
 class ValidatorOrder(IntEnum):
@@ -189,12 +189,12 @@ class ValidatorOrder(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Guarded:
-    """Pods a validator applies to. ``whose`` describes them in plain words; each has one of ``annotations``."""
+    """Pods that a validator applies to: those with one of ``annotations``. ``whose`` describes them in plain words."""
 
     whose: str
     annotations: tuple[str, ...]
-    #: Feature gates that enable the validator for removals, and for updates of the spec or of labels with this prefix.
-    #: An empty gate disables it.
+    #: Feature gates that enable the validator for removals (``removal_gate``) and for updates (``change_gate``) of the
+    #: spec or of labels with ``label_prefix``. An empty gate disables it.
     removal_gate: str
     change_gate: str = ""
     label_prefix: str = ""
@@ -210,7 +210,7 @@ class PodRequestKind(StrEnum):
 
 @dataclass(slots=True)
 class PodRequest:
-    """A request to remove or update a Pod. With ``dry_run`` nothing may be recorded."""
+    """A request to remove or update a Pod. With ``dry_run``, nothing may be recorded."""
 
     review: Review
     kind: PodRequestKind

@@ -21,7 +21,7 @@ _CLAIMS: Final = list_of(CLAIM)
 
 
 def claim_templates_hash(templates: Sequence[Mapping[str, Any]] | None) -> str:
-    """Return the annotation value by which revisions detect changed claim templates; '' if there are none.
+    """Return the hash that revisions store in an annotation to detect changed claim templates; '' if there are none.
 
     It covers the names and specs, in any order.
     """
@@ -57,7 +57,7 @@ def free_instance_ids(pods: Iterable[Pod], claims: Iterable[PersistentVolumeClai
     """Return the sorted ids of claims that no Pod of ``pods`` uses. Ids of claims being deleted are not reused.
     [CS-117, CS-189]
 
-    ``held`` are ids of terminating Pods; a new Pod of the same name could not be created yet.
+    ``held`` contains the ids of terminating Pods, whose names are not free yet.
     """
     used = {instance_id(pod.metadata.labels) for pod in pods}.union(held)
     offered = {instance_id(claim.metadata.labels) for claim in claims if claim.metadata.deletion_timestamp is None}
@@ -120,8 +120,8 @@ def with_claim_volumes(
 
 
 def claim_volumes(templates: Any) -> list[dict[str, Any]]:
-    """Return a volume per claim template, named like it, so that a Pod template can be validated before any Pod has
-    claims. ``templates`` may be any JSON."""
+    """Return one volume for each claim template, with the same name, so that a Pod template can be validated before any
+    Pod has claims. ``templates`` may be any JSON."""
     names_of_claims = map(claim_template_name, objects(templates))
     return [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in names_of_claims]
 
@@ -156,7 +156,7 @@ def cleanup(claims: Iterable[PersistentVolumeClaim], active: Iterable[Pod], inac
 
 
 def pod_reference(pod: Pod) -> dict[str, Any]:
-    """Return the controller reference to a Pod, which makes the garbage collector delete its claims with it."""
+    """Return the controller reference to a Pod. Claims that carry it are garbage-collected with the Pod."""
     return controller_reference("v1", "Pod", pod.metadata.name, pod.metadata.uid)
 
 

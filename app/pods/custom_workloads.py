@@ -35,7 +35,7 @@ class WhitelistError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ListedKind:
-    """A kind on the list. ``version`` is empty if the operator named none."""
+    """A kind on the list. ``version`` is empty if the entry names none."""
 
     group: str
     version: str

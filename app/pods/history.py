@@ -52,7 +52,7 @@ class KnownRevisions:
         #: Writes by uid, oldest first, and the uids by owner.
         self._writes: dict[str, _OwnWrite] = {}
         self._written_of: dict[str, set[str]] = {}
-        #: Revision uid → its version and what was parsed from it.
+        #: Revision uid → its resourceVersion and the parsed revision.
         self._readings: dict[str, tuple[str, Revision]] = {}
 
     def observe(self, change: Change[ControllerRevision]) -> None:
@@ -146,11 +146,11 @@ class Recorded(Protocol):
     def revision_object(self, create: Create) -> dict[str, Any]: ...
 
     def revision_patch(self, revision: Revision, number: int) -> Mapping[str, Any] | None:
-        """Return the patch that adopts an existing revision under that number, or None if nothing changes."""
+        """Return the patch that adopts an existing revision as ``number``, or None if nothing changes."""
         ...
 
     def reading(self, stored: ControllerRevision) -> Revision:
-        """Convert an existing revision that has the required name. The result has no data if it must not be used."""
+        """Convert an existing revision that has the required name; without data if the revision must not be used."""
         ...
 
 

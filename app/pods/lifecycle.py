@@ -37,7 +37,7 @@ class Hook:
     labels: Mapping[str, str] = field(default_factory=dict)
     finalizers: tuple[str, ...] = ()
     mark_not_ready: bool = False
-    #: The finalizers: a hook may have 100,000, and each Pod of a workload is compared with them.
+    #: The finalizers as a set: a hook may have 100,000, and each Pod of a workload is compared with them.
     held_by: frozenset[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -84,7 +84,7 @@ class UpdateAction(StrEnum):
     WAIT = "wait"
     #: Another revision arrived while the Pod was Updated: restore the hook's labels and finalizers first. [PM-73]
     REARM = "rearm"
-    #: Updated, with no hook to restore: the next refresh moves the Pod to Normal first.
+    #: The Pod is Updated, with no hook to restore: the next refresh moves it to Normal first.
     LATER = "later"
     #: The state allows no update.
     REFUSE = "refuse"
@@ -105,7 +105,7 @@ def is_all_hooked(hook: Hook | None, pod: Pod) -> bool:
 
 
 def first_state(lifecycle: Lifecycle | None, template: Mapping[str, Any]) -> LifecycleState:
-    """Return the state of a new Pod of that template. A Pod created with all labels and finalizers of its
+    """Return the state of a new Pod created from the template. A Pod created with all labels and finalizers of its
     preNormal hook does not wait for the hook. [PM-68]"""
     hook, given = lifecycle.pre_normal if lifecycle is not None else None, template.get("metadata") or {}
     if hook is None or _is_whole(hook, given.get("labels") or {}, given.get("finalizers") or ()):
@@ -118,7 +118,7 @@ def _is_whole(hook: Hook, labels: Mapping[str, str], finalizers: Collection[str]
 
 
 def state_of(pod: Pod) -> str:
-    """Return the value of the label, or ''."""
+    """Return the value of the lifecycle state label, or ''."""
     return pod.metadata.labels.get(LIFECYCLE_STATE, "")
 
 
@@ -204,7 +204,7 @@ _Keys = tuple[NotReadyKey, ...]
 def _key_changes(state: LifecycleState, hooks: Lifecycle) -> tuple[_Keys, _Keys]:
     match state:
         case LifecycleState.PREPARING_DELETE:
-            # A scale-in that overtakes an update removes the update's key, which would otherwise remain forever.
+            # A scale-in that interrupts an update removes the update's key, which would otherwise remain forever.
             # [PM-59a]
             marked = hooks.pre_delete is not None and hooks.pre_delete.mark_not_ready
             return ((PRE_DELETE_HOOK,) if marked else ()), (PRE_UPDATE_HOOK,)

@@ -12,8 +12,8 @@ from typing import Final, Protocol
 from app.api import names
 from app.kube.objects import Node, Pod
 
-#: Seconds after a Pod's containers start within which the node agent reports on it. Even an agent that is being updated
-#: is running again by then.
+#: Seconds that the node agent has to report on a Pod after its containers start. Even an agent that is being updated is
+#: running again by then.
 REPORT_SECONDS: Final = 60.0
 
 

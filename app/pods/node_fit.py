@@ -1,8 +1,7 @@
 """Node eligibility of a Pod: the scheduler's rules except those about resources and other Pods. Pure.
 
-It is for controllers that place Pods themselves: DaemonSets, and jobs that run once per node. A node's name, labels and
-taints are considered; its conditions, and whether it is cordoned, matter only through the resulting taints. [DS-16,
-DS-18]
+Used by controllers that place Pods themselves: DaemonSets, and jobs that run once per node. A node's name, labels and
+taints are considered; its conditions and cordoning matter only through the taints that they cause. [DS-16, DS-18]
 """
 
 from __future__ import annotations
@@ -137,7 +136,7 @@ def placement_of(spec: Mapping[str, Any]) -> Placement:
     )
 
 
-#: Maximum number of requirements, and of tolerations, of a Pod, because it is compared with every node.
+#: Maximum number of requirements, and of tolerations, of a Pod. Each of them is compared with every node.
 MAX_RULES: Final = 1_000
 
 
@@ -182,7 +181,7 @@ MAX_ADDED: Final = 10_000
 
 def joining_problem(terms: Sequence[Any], added: Mapping[str, Any]) -> str:
     """Return why the requirements of ``added`` cannot be added to each of ``terms``, or "" if they can. The number of
-    requirements in the result is the product of both."""
+    added requirements is multiplied by the number of terms."""
     more = sum(len(added.get(field) or ()) for field in ("matchExpressions", "matchFields"))
     if len(terms) * more <= MAX_ADDED:
         return ""

@@ -11,7 +11,7 @@ from app.kube.objects import ContainerStatus, Pod
 from app.pods.lifecycle import LifecycleState
 
 _IMAGE: Final = frozenset(("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"))
-#: Waiting reasons that every Pod goes through.
+#: Waiting reasons that are part of a normal start.
 _PASSING: Final = frozenset(("", "ContainerCreating", "PodInitializing"))
 #: Maximum length of a quoted message. Containers may write longer ones.
 _LONGEST: Final = 300

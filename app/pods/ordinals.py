@@ -101,8 +101,8 @@ class Slots:
         return before + ordinal - first + 1
 
     def not_last(self, ordinals: Iterable[int]) -> list[int]:
-        """Of the slots to remove, return those that must be reserved, ascending. The others are the last slots and
-        disappear when replicas decreases."""
+        """Return which of the slots to remove must be reserved, ascending. The others are the last slots and disappear
+        when replicas decreases."""
         last, found = len(self), []
         for ordinal in sorted(ordinals, reverse=True):
             if self.rank(ordinal) == last:

@@ -1,7 +1,7 @@
 """Compute the condition ``KruisePodReady``: when to set it, and how not-ready keys change it. Pure.
 
 The condition's message lists the keys that keep the Pod not ready [PM-61]. The functions return the body of a strategic
-merge patch of the Pod's status. It carries uid and resourceVersion, so it applies only to the Pod version it was
+merge patch of the Pod's status. The patch carries uid and resourceVersion, so it applies only to the Pod version it was
 computed from. [PM-40, PM-41, PM-60 … PM-66]
 """
 
@@ -32,11 +32,11 @@ GATES_NOT_READY: Final = "ReadinessGatesNotReady"
 
 
 class InitialMetadata(Protocol):
-    """Returns the metadata that a workload writes on a new Pod together with its first conditions. Called for every
-    workload kind."""
+    """Returns the metadata that a workload writes on a new Pod together with its first conditions. The functions of all
+    workload kinds are called."""
 
     def __call__(self, pod: Pod, now: datetime, /) -> Mapping[str, Any] | None:
-        """Return the members of ``metadata``; empty for a Pod of another workload, None to postpone the write."""
+        """Return the members of ``metadata``; empty for a Pod of another workload kind, None to postpone the write."""
         ...
 
 
@@ -81,8 +81,8 @@ def initial_conditions(pod: Pod) -> tuple[str, ...]:
     """Return our conditions that the Pod's readiness gates require and that are not set yet; none for terminating Pods.
 
     These are KruisePodReady [PM-60] and, on Pods of our workloads that were never updated in place, InPlaceUpdateReady
-    [PM-45]. On other Pods, their controller sets the latter. Both are set in one write as soon as the Pod exists, so
-    that the kubelet's first readiness report already includes them.
+    [PM-45]; on other Pods, the Pod's controller sets InPlaceUpdateReady. Both are set in one write as soon as the Pod
+    exists, so that the kubelet's first readiness report already includes them.
     """
     if pod.metadata.deletion_timestamp is not None:
         return ()
@@ -155,7 +155,7 @@ def ready_after(pod: Pod, gate: str, status: str, now: datetime) -> Mapping[str,
             messages.append(f'corresponding condition of pod readiness gate "{wanted.condition_type}" does not exist.')
         elif present != "True":
             messages.append(f'the status of pod readiness gate "{wanted.condition_type}" is not "True", but {present}')
-    # The entry is replaced only if its status differs. [PM-40]
+    # The condition is replaced only if its status differs. [PM-40]
     if ready.status == ("False" if messages else "True"):
         return None
     return {

@@ -48,7 +48,7 @@ class Revision:
 
 @dataclass(frozen=True, slots=True)
 class Reuse:
-    """A recorded revision has this content: it takes ``number``, which makes it the newest (a rollback) if it is not.
+    """A recorded revision has this content. It gets ``number``, which makes an older revision the newest (a rollback).
     [PM-88, PM-89]"""
 
     revision: Revision
@@ -199,7 +199,7 @@ def oldest_unused(ordered: Sequence[Revision], in_use: Collection[str], surplus:
 
 
 def surplus_of_workload(ordered: Sequence[Revision], in_use: Collection[str], limit: int) -> tuple[Revision, ...]:
-    """Return the revisions to delete, oldest first. Revisions in use do not count; of the others the newest ``limit``
+    """Return the revisions to delete, oldest first. Revisions in use do not count; of the others, the newest ``limit``
     remain. [PM-93]"""
     unused = sum(1 for revision in ordered if revision.name not in in_use and not revision.deleting)
     return oldest_unused(ordered, in_use, unused - limit)
@@ -298,6 +298,6 @@ def pod_of_template(
 
 
 def revision_labels(revision: str, short: str, *, bare_hash: bool) -> dict[str, str]:
-    """Return the revision labels of a CloneSet's Pods: the revision's name, or its hash with gate CloneSetShortHash,
-    and always the hash. [PM-78]"""
+    """Return the revision labels of a CloneSet's Pods: controller-revision-hash with the revision's name (with
+    ``bare_hash``, its hash), and pod-template-hash with the hash. [PM-78]"""
     return {names.CONTROLLER_REVISION_HASH: short if bare_hash else revision, names.POD_TEMPLATE_HASH: short}

@@ -33,7 +33,7 @@ _PHASES: Final[Mapping[str, int]] = {"Unknown": 1, "Running": 2}
 
 
 def deletion_cost(pod: Pod) -> int:
-    """Return the number in the annotation; 0 if it is missing or the API server would reject it. [PM-122]"""
+    """Return the Pod's deletion cost; 0 if the annotation is missing or the API server would reject it. [PM-122]"""
     text = pod.metadata.annotations.get(POD_DELETION_COST)
     if not text or not _COST.fullmatch(text):
         return 0
@@ -146,14 +146,14 @@ def _sidecar_restarts(pod: Pod) -> int:
 
 
 # The update order that users configure: by priority, scattered, and Pods preparing for the update first. Each function
-# reorders the Pods it is given; they are applied in sequence to the result of
+# reorders the Pods it is given; the functions are applied in sequence to the result of
 # :func:`app.pods.sorting.in_default_update_order`. [PM-127 … PM-135, CS-126 … CS-128]
 
 
 class UpdateOrder(Protocol):
-    """Returns the update order of a workload's Pods, for controllers that prepare their nodes. [IMG-105]
+    """Returns the update order of a workload's Pods, for controllers that prepare the Pods' nodes. [IMG-105]
 
-    The functions of all workload kinds are called; only the owner's kind returns an order.
+    The functions of all workload kinds are called; only that of the owner's kind returns an order.
     """
 
     def __call__(self, owner: OwnerReference, pods: Sequence[Pod], /) -> Sequence[Pod] | None:
@@ -200,7 +200,7 @@ def by_readable_priority(pods: Sequence[Pod], strategy: UpdatePriorityStrategy |
 
 
 def _level(labels: Mapping[str, str], keys: Sequence[str]) -> tuple[int, int]:
-    """Return the sort key of one priority term. Pods with none of the label keys come first, as in OpenKruise."""
+    """Return the sort key for ``orderPriority``. Pods with none of the label keys come first, as in OpenKruise."""
     for index, key in enumerate(keys):
         if key in labels:
             return index, -trailing_number(labels[key])
@@ -258,7 +258,7 @@ def _scattered(pods: Sequence[Pod], workload_pods: Sequence[Pod], matches: Calla
         groups, per_matching, per_others = _groups(len(matching), len(others))
         remainder = 0
     else:
-        # Relatively few candidates match, compared with the workload: keep its group sizes and put the surplus first.
+        # Matching Pods are rarer among the candidates than among all: keep the group sizes and put the surplus first.
         _, per_matching, per_others = _groups(total_matching, total_others)
         groups = min(len(matching) // per_matching, len(others) // per_others)
         remainder = len(others) - groups * per_others
@@ -271,7 +271,7 @@ def _scattered(pods: Sequence[Pod], workload_pods: Sequence[Pod], matches: Calla
 
 
 def _groups(matching: int, others: int) -> tuple[int, int, int]:
-    """Return the number of groups and the size of each part of a group, rounded half away from zero. [PM-132]"""
+    """Return the number of groups, and how many matching and other Pods a group has, rounded half up. [PM-132]"""
     groups = min(matching, others)
     return groups, _rounded(matching, groups), _rounded(others, groups)
 

@@ -93,7 +93,7 @@ def default_templates(
 ) -> None:
     """Set defaults in the Pod template and the claim templates of ``spec``. [CS-16, CS-17, AS-14]
 
-    ``former`` is the stored spec; its template is kept if the two differ only in defaults.
+    ``former`` is the stored spec; its template is kept if the templates differ only in defaults.
     """
     template = spec.get("template")
     if isinstance(template, dict):

@@ -99,7 +99,7 @@ def nothing_happens(coming: Preview) -> str:
 
 
 def refuse_paused(resource: Resource, name: str, *, paused: bool) -> None:
-    """Raise CommandError if the rollout is paused, because the change would only wait."""
+    """Raise CommandError if the rollout is paused, because the change would have no effect yet."""
     if paused:
         word = resource.kind.lower()
         raise CommandError(f"{resource.kind} {name}: is paused; resume it with: pykruise rollout resume {word} {name}")

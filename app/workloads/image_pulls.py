@@ -57,7 +57,7 @@ class RolloutCounts:
 class ImagePuller:
     """Creates and deletes ImagePullJobs. The decision is made once per update revision and stored in a label on it.
 
-    Subclasses may override :meth:`decision` and :meth:`images`. With ``warns``, failures are recorded as warnings.
+    Subclasses may override :meth:`decision` and :meth:`images`. With ``warns``, failures emit Warning events.
     """
 
     warns: ClassVar[bool] = False
@@ -95,9 +95,9 @@ class ImagePuller:
         return changed_images(old, template) if old is not None else {}
 
     async def _create(self, snapshot: AnySnapshot) -> bool:
-        """Create one job per changed image. Returns False if the cluster does not serve ImagePullJobs. A rejected job
-        is not retried. Sends all requests, then raises the first error of those that got no response. [CS-138,
-        PM-167]"""
+        """Create one job per changed image. Return False if the cluster does not serve ImagePullJobs. A rejected
+        request is not retried. If requests get no response, the first of their errors is raised after all requests
+        were sent. [CS-138, PM-167]"""
         workload, update = snapshot.workload, snapshot.revisions.update
         new = recorded_template(update)
         if new is None:
@@ -166,7 +166,8 @@ def rollout_of(snapshot: AnySnapshot, counts: RolloutCounts) -> Rollout:
 
 
 def min_updated_ready_of(snapshot: AnySnapshot, replicas: int) -> int:
-    """Return the field's value; if it is unset, the annotation's, which may also be a percentage. [PM-161]"""
+    """Return how many updated Pods must be ready before pre-pulling: the field, or the annotation if the field is
+    unset. The annotation may also be a percentage. [PM-161]"""
     value: int | None = snapshot.resolved.image_pulls.min_updated_ready
     if value is not None:
         return value

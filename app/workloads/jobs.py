@@ -98,10 +98,10 @@ class JobReconciler(ABC, Generic[J, S]):
         """Make a plan, carry it out, and report. Return when to reconcile again."""
 
     async def finalize(self, job: J, state: S) -> None:
-        """Clean up: the job is being deleted."""
+        """Clean up after a job that is being deleted."""
 
     async def prepare(self, job: J, state: S) -> bool:  # noqa: ARG002
-        """Run before everything else. Return whether the job was written, which triggers another reconcile."""
+        """Prepare the job before each reconcile. Return whether it was written, which triggers another reconcile."""
         return False
 
     # ---- event mappers
@@ -232,8 +232,8 @@ def with_status(job: J, status: Status) -> J:
 
 
 async def write_each(given: Sequence[T], write: Callable[[T], Awaitable[KubeError | None]], *, first: int = 1) -> None:
-    """Write in batches that double in size, stopping at the first error; at the concurrency limit, each completed write
-    starts the next. Raises the first error."""
+    """Write in batches that double in size; at the concurrency limit, each completed write starts the next. Stops at
+    the first error and raises it."""
     start, size = 0, first
     while start < len(given) and size < MAX_CONCURRENT_WRITES:
         batch = given[start : start + size]

@@ -72,7 +72,7 @@ class PodFacts:
 
 
 def pod_facts(pod: Pod, settings: WorkloadSettings) -> PodFacts:
-    """Compute the facts that follow from the Pod and the settings."""
+    """Return the facts about the Pod under these settings."""
     labels = pod.metadata.labels
     state = labels.get(names.LIFECYCLE_STATE, "")
     normal = state in ("", LifecycleState.NORMAL)
@@ -112,7 +112,7 @@ def _is_update_complete(pod: Pod, settings: WorkloadSettings) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ObservedPods:
-    """The Pods a workload controls: ``active`` match its selector, ``foreign`` no longer match and are released,
+    """The Pods a workload controls: ``active`` match its selector; ``foreign`` no longer match and are released;
     ``inactive`` have ended or are being deleted. [MGR-61, CS-55]"""
 
     active: list[PodFacts]
@@ -128,7 +128,8 @@ def observed_pods(
     matches: Callable[[Pod], bool],
     releases_inactive: bool,
 ) -> tuple[ObservedPods, dict[str, PodFacts]]:
-    """Classify cached ``pods``, reusing the facts in ``known`` (by UID). Return them and the facts for the next call.
+    """Classify cached ``pods``, reusing the facts in ``known`` (by UID). Return the Pods, and the facts for the next
+    call.
 
     ``matches`` returns whether the workload's selector matches a Pod. CloneSets release only active Pods; with
     ``releases_inactive``, the others are released too. [AS-38, DS-20]
@@ -192,8 +193,8 @@ class InPlaceUpdates:
         return found
 
 
-#: Maximum number of Pods created in one reconcile. A workload with millions of Pods gets no more memory or worker time
-#: than others; the next reconcile creates more.
+#: Maximum number of Pods created in one reconcile; the next reconcile creates more. A workload with millions of Pods
+#: thus gets no more memory or worker time than others.
 MAX_CREATIONS: Final = 500
 
 

@@ -132,7 +132,7 @@ class Puller:
 
 
 def pull_job(puller: Puller, container: str, image: str) -> dict[str, Any]:
-    """Return the ImagePullJob for one container, on nodes with Pods of other revisions only. [PM-167]"""
+    """Return the ImagePullJob that pulls one container's image on nodes with Pods of other revisions. [PM-167]"""
     metadata = puller.template.get("metadata") or {}
     labels = {**(metadata.get("labels") or {}), names.CONTROLLER_HASH: puller.revision_hash}
     updated = {

@@ -146,7 +146,7 @@ class EventMappers(Generic[W, S]):
         return state.next_reconcile - self.clock.monotonic()
 
     def begun(self, state: S) -> None:
-        """Record the start of a reconcile. It replaces a delayed reconcile that must run now."""
+        """Record the start of a reconcile, which replaces any delayed reconcile that must run by now."""
         state.last_reconcile = self.clock.monotonic()
         if state.next_reconcile is not None and state.next_reconcile <= state.last_reconcile + TIMER_TOLERANCE:
             state.next_reconcile = None

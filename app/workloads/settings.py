@@ -134,11 +134,8 @@ class Content:
         return patch or None
 
     def reading(self, stored: ControllerRevision) -> Revision:
-        """Return an existing revision whose name equals ours: an orphan, or one left by a deleted workload of this kind
-        and name.
-
-        A revision of another kind's workload with the same name is never adopted; the caller tries the next name.
-        """
+        """Return an existing revision that has our name: unchanged if it is an orphan or was left by a deleted workload
+        of this kind and name; otherwise without data, so that the caller tries the next name."""
         controller, found = stored.metadata.controller, revision_of(stored)
         left_behind = (self.owner.kind, self.owner.api_version.rpartition("/")[0], self.owner.name)
         if controller is None or (controller.kind, controller.group, controller.name) == left_behind:
@@ -181,7 +178,7 @@ class EngineGates:
     update_hash: bool = False
     #: In-place updates set lifecycle states on the Pod. [PM-55]
     lifecycle_states: bool = True
-    #: They also set one on Pods without a state, such as adopted ones.
+    #: In-place updates also set a lifecycle state on Pods without one, such as adopted Pods.
     first_lifecycle_state: bool = True
     #: Without a preNormal hook, only scheduled Pods become Normal. [PM-74]
     normal_needs_node: bool = True

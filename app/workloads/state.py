@@ -73,7 +73,7 @@ class WorkloadState(Generic[R]):
     creation_backoff: CreationBackoff = field(default_factory=CreationBackoff)
     #: Why Pods are not updated in place, as last reported.
     not_in_place_for: str = ""
-    #: Names of revisions that Pods or the status refer to and that do not exist.
+    #: Names of nonexistent revisions that Pods or the status refer to.
     unrecorded: set[str] = field(default_factory=set)
     #: The update revision and the decision about pre-pulling its images. [PM-162]
     pulls: tuple[str, str] = ("", "")
@@ -151,8 +151,8 @@ W = TypeVar("W", bound=KubeObject)
 
 @dataclass(frozen=True)
 class Caches(Generic[W]):
-    """Stores of a controller. All except ``workloads`` have the index OWNER; kinds without claims have no store of
-    claims."""
+    """Stores of a controller. All except ``workloads`` have the index OWNER; kinds without claims have no claim
+    store."""
 
     workloads: Store[W]
     pods: Store[Pod]
@@ -211,7 +211,7 @@ class Metrics:
     def in_place_finished(self, namespace: str, seconds: float) -> None: ...
 
 
-# Our own writes that the cache does not reflect yet. A workload is not reconciled until it does. [CS-52, CS-57]
+# Our own writes that the cache does not reflect yet. Until it does, the workload is not reconciled. [CS-52, CS-57]
 
 logger = logging.getLogger(__name__)
 
@@ -324,7 +324,7 @@ T = TypeVar("T")
 
 
 class PodHeldError(KubeError):
-    """A disruption budget does not allow the change now. Not a failure; it is retried soon. [PUB-90]"""
+    """A disruption budget does not allow the change now. This is not a failure; the change is retried soon. [PUB-90]"""
 
 
 class PodGoneError(Exception):
@@ -366,7 +366,7 @@ def creation_outcome(
     waiting: str = "",
 ) -> Outcome:
     """Return the outcome of creations, and back off if any was rejected. ``now`` is monotonic time; ``describe`` turns
-    the first error message into that of the condition, which is ``waiting`` if all succeeded.
+    the first error message into the condition's message; if all succeeded, the message is ``waiting``.
 
     In a terminating namespace, creations are rejected; that is not a failure and is not retried.
     """

@@ -1,6 +1,6 @@
 """Status conditions of workloads, and the patch from one status to the next. Pure. [CS-148 … CS-151]
 
-A status is the JSON object as stored. Conditions of other types are kept.
+A status is the JSON object as stored. Conditions of types that are not set here are kept.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ class UpdatePlan:
 
 
 def in_place_step(pod: PodFacts, lifecycle: Lifecycle | None) -> Step | None:
-    """Return the next step of a Pod that can be updated in place, from its lifecycle state; None to wait. [CS-130]"""
+    """Return the next step of a Pod that can be updated in place, given its lifecycle state; None to wait. [CS-130]"""
     if pod.awaits_initial_conditions:
         return None
     match update_action(pod.pod, lifecycle.in_place_update if lifecycle is not None else None):
@@ -91,8 +91,8 @@ def in_place_step(pod: PodFacts, lifecycle: Lifecycle | None) -> Step | None:
 class PodRefresh:
     """Writes to one Pod, and when to check it again.
 
-    ``resize`` goes to the subresource of that name, then ``patch`` to the Pod. ``status`` goes to the status
-    subresource instead, and may include metadata.
+    ``resize`` goes to the subresource of that name, then ``patch`` to the Pod. If conditions change, ``status`` goes to
+    the status subresource instead, and may include metadata.
     """
 
     patch: Mapping[str, Any] | None = None
@@ -114,7 +114,7 @@ NOTHING = PodRefresh()
 def refresh_pod(
     pod: Pod, settings: WorkloadSettings, now: datetime, *, returns: bool, resize_subresource: bool = True
 ) -> PodRefresh:
-    """Return the writes that a Pod needs. ``returns`` means that it is in PreparingUpdate but no longer needs an
+    """Return the writes that a Pod needs. ``returns`` means that the Pod is in PreparingUpdate but no longer needs an
     update."""
     scaling = settings.gates.vertical_scaling
     try:

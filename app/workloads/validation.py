@@ -141,8 +141,8 @@ def template_errors(spec: Mapping[str, Any], kind: str) -> Iterable[FieldError]:
 def in_place_only_errors(
     spec: Mapping[str, Any], former: Mapping[str, Any], *, vertical_scaling: bool = False
 ) -> list[FieldError]:
-    """With InPlaceOnly, only images may change; return an error for the first other change. ``vertical_scaling`` also
-    allows resources, if Pods can change them in place."""
+    """Return an error for the first change other than to images, as InPlaceOnly requires. ``vertical_scaling`` also
+    allows changes to resources, if Pods can change them in place."""
     scaled, allowed = False, "images and resources" if vertical_scaling else "images"
     for change in diff(template_spec(former), template_spec(spec)):
         if change.op == "replace" and (_IMAGE(change.path) or _is_sidecar_image(change.path, former, spec)):
@@ -215,7 +215,7 @@ def claim_change_errors(
     [AS-30, AS-31]
 
     ``expandable`` maps storage classes ("" is the default) to whether they allow expansion; None if the class does not
-    exist. Classes that could not be read are not in it.
+    exist. Classes that could not be read are omitted.
     """
     templates, old = ([_claim(one) for one in one_of.get("volumeClaimTemplates") or ()] for one_of in (spec, former))
     if [name for name, _ in templates] != [name for name, _ in old]:

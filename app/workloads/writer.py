@@ -74,7 +74,7 @@ Answer = TypeVar("Answer", bound=Object)
 
 
 class Writer:
-    """Writes for all workloads of a kind."""
+    """Writes Pods and claims for all workloads of a kind."""
 
     def __init__(
         self, client: Client, events: EventRecorder, kind: WorkloadKind, wording: Wording | None = None
@@ -263,7 +263,7 @@ class Writer:
         return await self._live_pod(workload, name) is not None
 
     async def hand_over_claim(self, workload: KubeObject, claim: PersistentVolumeClaim, pod: Pod) -> None:
-        """Make a Pod that has ended, or is about to, the owner of its claim, so that both are deleted together.
+        """Make the Pod the owner of its claim, so that both are deleted together. The Pod has ended or is about to end.
         [CS-120]"""
         body = transfer_patch(claim.metadata, workload.metadata.uid, pod_reference(pod))
         with self.reporting(workload, "FailedUpdate", f"failed to update PVC {claim.metadata.name}"):
@@ -303,7 +303,7 @@ class Writer:
         return written
 
     async def _expect_live_version(self, owner_uid: str, pod: Pod) -> None:
-        """Expect the version on the API server: a write without a response may have been carried out."""
+        """Expect the Pod version on the API server: a write without a response may have been carried out."""
         with suppress(KubeError):
             found = await self._client.get(PODS, pod.metadata.name, pod.metadata.namespace, decode=decode_metadata)
             if found.metadata.uid == pod.metadata.uid:
@@ -318,10 +318,10 @@ class Writer:
     async def _resize_and_patch(
         self, owner_uid: str, pod: Pod, resize: Mapping[str, Any] | None, patch: Mapping[str, Any] | None
     ) -> None:
-        """Set the resources of this version of the Pod, then write the rest.
+        """Set the resources of this version of the Pod, then send the other changes.
 
-        The order matters: the kubelet refuses to lower the memory of a container without statistics, and the rest may
-        restart containers. [PM-38]
+        The order matters: the other changes may restart containers, and the kubelet refuses to lower the memory limit
+        of a container without statistics. [PM-38]
         """
         if resize is not None:
             seen = {**resize["metadata"], "resourceVersion": pod.metadata.resource_version}
@@ -432,7 +432,7 @@ class Writer:
 
 
 def _check_selected(selector: Selector, labels: Mapping[str, str]) -> None:
-    """Raise KubeError if the selector does not match a new Pod. The workload would release and replace it in an
+    """Raise KubeError if the selector does not match a new Pod. The workload would release and replace such Pods in an
     endless loop."""
     if not selector.matches(labels):
         raise KubeError("`selector` does not match the labels of new Pods")

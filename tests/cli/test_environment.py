@@ -244,7 +244,7 @@ def test_kinds_without_rollout_point_to_other_commands(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["main=nginx:1"], "main=nginx:1: name the object: KIND NAME CONTAINER=IMAGE"),
+        (["main=nginx:1"], "main=nginx:1: specify the object: KIND NAME CONTAINER=IMAGE"),
         (["clone/web", "main=A B"], "A B: is not a valid image reference such as nginx:1.27"),
     ],
 )

@@ -350,10 +350,10 @@ def test_a_manifest_that_cannot_be_read_is_reported(manifest: Json, options: tup
 
 @pytest.mark.behaviour("CLI-7")
 def test_only_pods_can_be_explained() -> None:
-    assert refused("explain", "service", "one").endswith("also pod NAME and node NAME")
+    assert refused("explain", "service", "one").endswith("or use pod NAME or node NAME")
     assert (
         refused("explain", "pod/")
-        == "pykruise: explain: pod/: expected KIND NAME or KIND/NAME; also pod NAME and node NAME"
+        == "pykruise: explain: pod/: expected KIND NAME or KIND/NAME; or use pod NAME or node NAME"
     )
     told = CliRunner().invoke(app, ["explain", "pod/web-1", "--kubeconfig", "/there/is/none"])
     assert told.exit_code == 2

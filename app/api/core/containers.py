@@ -108,7 +108,7 @@ _HUGE_PAGES: Final = "hugepages-"
 
 
 def resource_errors(resources: Json, path: Path) -> Iterator[FieldError]:
-    """Validate ``resources``, in order of names. Quantities have already been parsed."""
+    """Validate ``resources``, in order of name. Quantities have already been parsed."""
     limits, requests = _parsed(resources.get("limits", {})), _parsed(resources.get("requests", {}))
     for name, quantity in limits.items():
         yield from _quantity_errors(name, quantity, path.child("limits").key(name))

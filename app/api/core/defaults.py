@@ -1,7 +1,7 @@
 """Defaults of the core types inside our kinds, as OpenKruise writes them.
 
-Hashes and revisions cover defaulted containers and templates (SS-6, SS-7, CS-16), so an additional or missing default
-would create a new revision. An API server adds more defaults, such as serviceAccount.
+Hashes and revisions include the defaults of containers and templates (SS-6, SS-7, CS-16), so an additional or missing
+default would create a new revision. An API server adds more defaults, such as serviceAccount.
 Functions change the dict they are given and leave values of the wrong type for validation.
 
 Source: Kubernetes 1.34, pkg/apis/core/v1/defaults.go.
@@ -134,8 +134,8 @@ def _default_container_fields(container: dict[str, Any], *, startup_probe: bool)
 
 
 def default_pull_policy(image: Any) -> str:
-    """Return ``Always`` for tag latest or an image without tag and digest, else ``IfNotPresent``."""
-    # Nodes report transport prefixes; in a spec, they make the reference invalid, so no tag is found.
+    """Return ``Always`` for the tag latest or an image without tag and digest, else ``IfNotPresent``."""
+    # Images reported by nodes may have a prefix such as docker://. In a spec, such a prefix is invalid.
     reference = parse_image(image) if isinstance(image, str) and "://" not in image else None
     latest = reference is not None and (reference.tag == "latest" or not (reference.tag or reference.digest))
     return "Always" if latest else "IfNotPresent"

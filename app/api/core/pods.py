@@ -60,7 +60,7 @@ def pod_errors(containers: _Objects, init_containers: _Objects, volumes: _Object
 
 
 def _list_errors(path: Path, items: Any) -> list[FieldError]:
-    """Return errors for values that are not lists of objects: unvalidated templates may have any content."""
+    """Return an error unless ``items`` is a list of objects: an unvalidated template may contain anything."""
     if not isinstance(items, Sequence) or isinstance(items, str):
         return [type_invalid(path, "", "expected a list")]
     return [
@@ -97,7 +97,7 @@ def _typed(containers: _Objects, path: Path) -> list[dict[str, Any]]:
 
 
 def unknown_fields(go_type: GoType, obj: Any, path: str) -> list[str]:
-    """Return paths in ``obj`` that this Go type does not have and would drop silently."""
+    """Return the paths in ``obj`` of fields that the Go type lacks, so that Go would drop them silently."""
     try:
         return list(_unknown(obj, go_value(go_type, obj, path), path))
     except GoTypeError:

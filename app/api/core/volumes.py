@@ -107,7 +107,7 @@ def _host_path(source: Json, path: Path) -> Iterator[FieldError]:
 
 
 def _keyed(name: str) -> _Check:
-    """Return a validator for a Secret or ConfigMap volume; ``name`` is the field that names it."""
+    """Return a validator for a Secret or ConfigMap volume. ``name`` is the field that holds the object's name."""
 
     def errors_of(source: Json, path: Path) -> Iterator[FieldError]:
         if not source.get(name):

@@ -113,7 +113,6 @@ class GrpcRuntime:
         annotations: Mapping[str, str],
         seconds: float,
     ) -> None:
-        """Pull an image; canceling the call cancels the pull."""
         request = pb.PullImageRequest(
             image=pb.ImageSpec(image=reference),
             sandbox_config=pb.PodSandboxConfig(labels=labels, annotations=annotations),

@@ -1,4 +1,4 @@
-"""Cron schedules in OpenKruise's grammar. [ACJ-9 … ACJ-12]
+"""Cron schedules in OpenKruise's syntax. [ACJ-9 … ACJ-12]
 
 ``parse(text, zone)`` returns a schedule or raises ``ScheduleError`` with the message of the Go library that OpenKruise
 uses. The search for the next time is bounded: it goes day by day, at most five years ahead.
@@ -111,7 +111,7 @@ class Cron:
         return later if later.astimezone(self.zone).utcoffset() == local.utcoffset() else found + _MINUTE
 
     def _begin(self, day: date) -> datetime:
-        """Return the start of the day, or a slightly earlier time where midnight does not exist."""
+        """Return the start of the day, or a slightly earlier time if midnight does not exist."""
         midnight = datetime(day.year, day.month, day.day, tzinfo=self.zone)
         return min(midnight.astimezone(UTC), midnight.replace(fold=1).astimezone(UTC))
 

@@ -31,7 +31,7 @@ _LONGEST: Final = 10**10
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """Result of evaluating a schedule. run is the scheduled time of the job to start now, or None if no job is due."""
+    """Result of evaluating a schedule. ``run`` is the scheduled time of the job to start now, if any."""
 
     run: datetime | None
     #: Seconds until the next time; None if there is none.
@@ -57,8 +57,8 @@ def schedule_of(text: str, zone: str | None) -> Schedule:
 
 
 def what_is_due(schedule: Schedule, since: datetime, now: datetime, deadline: int | None) -> Due:
-    """Evaluate a schedule. since is the time of the last run or the object's creation; deadline is the maximum delay of
-    a run in seconds. ``@every`` schedules always count from ``since``, regardless of the deadline."""
+    """Evaluate a schedule. ``since`` is the time of the last run or the object's creation; ``deadline`` is the maximum
+    delay of a run in seconds. ``@every`` schedules always count from ``since``, regardless of the deadline."""
     run = latest_until(schedule, since, now)
     steady = isinstance(schedule, Every)
     following = schedule.next(run or (since if steady else now))

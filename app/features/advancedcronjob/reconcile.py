@@ -54,7 +54,7 @@ logger = logging.getLogger(__name__)
 
 #: Index of jobs by the UID of their AdvancedCronJob.
 BY_CRON: Final = "advancedcronjob"
-#: Maximum seconds between two checks, in case the clock is adjusted.
+#: Maximum number of seconds between two checks of a schedule, in case the clock is adjusted.
 LONGEST_WAIT: Final = 60.0
 
 

@@ -51,8 +51,8 @@ def name_errors(metadata: Mapping[str, Any], spec: Mapping[str, Any], *, created
 def spec_errors(
     spec: Mapping[str, Any], former: Mapping[str, Any] | None, template: Sequence[FieldError | str], now: datetime
 ) -> list[FieldError | str]:
-    """Return all errors in a defaulted spec, in OpenKruise's order. former is the spec it replaces; template holds the
-    errors that Kubernetes reports for the Pod template; the schedule must fire after now."""
+    """Return all errors in a defaulted spec, in OpenKruise's order. ``former`` is the spec it replaces; ``template``
+    holds the errors that Kubernetes reports for the Pod template. The schedule must fire after ``now``."""
     errors: list[FieldError | str] = []
     errors += _schedule_errors(spec, former, now)
     errors += _template_errors(spec, former, template)

@@ -1,4 +1,4 @@
-"""AdvancedCronJob webhooks, and the Go types of its spec."""
+"""AdvancedCronJob webhooks, and the Go types of its spec. [ACJ-2 … ACJ-5]"""
 
 from __future__ import annotations
 
@@ -53,8 +53,6 @@ SPECS: Final[Mapping[str, GoType]] = {
     names.V1ALPHA1: go_struct(AdvancedCronJobV1Alpha1Spec, {"template": struct(*_OLDER)}),
 }
 
-
-# Mutating and validating webhooks of AdvancedCronJob. [ACJ-2 … ACJ-5]
 
 #: Returns the current time.
 Now = Callable[[], datetime]

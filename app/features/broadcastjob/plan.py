@@ -27,7 +27,7 @@ _NOTHING: Final = parse("0")
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """A Pod's requirements on its node, compiled once for any number of nodes. If the requests are invalid,
+    """A Pod's requirements for its node, compiled once for any number of nodes. If the requests are invalid,
     ``requests`` is None and no node fits."""
 
     placement: Placement
@@ -179,9 +179,9 @@ class Step:
     create: Sequence[str] = ()
     reason: str = ""
     message: str = ""
-    #: More Pods run than parallelism allows.
+    #: Whether more Pods are running than ``parallelism`` allows.
     crowded: bool = False
-    #: parallelism is invalid.
+    #: Whether ``parallelism`` is invalid.
     unreadable: bool = False
     duplicates: Mapping[str, Sequence[Pod]] = field(default_factory=dict)
 

@@ -65,8 +65,6 @@ class Caches:
 
 @dataclass(slots=True)
 class _State(JobState):
-    """State of one job."""
-
     #: The generation whose template was validated last, and the error found in it.
     validated: int | None = None
     invalid: str = ""
@@ -212,8 +210,8 @@ class BroadcastJobReconciler(JobReconciler[BroadcastJob, _State]):
         return {name for name, (_, fits) in state.nodes.items() if fits}
 
     async def _keeping(self, state: _State, fitting: Collection[str], pods: Iterable[Pod]) -> set[str]:
-        """Return the other nodes whose running Pod fits according to its own spec, which may come from an earlier
-        template. Pods are read from the API server, since no cache holds the whole spec and this is rarely needed.
+        """Return the nodes outside ``fitting`` whose running Pod fits according to its own spec, which may come from an
+        earlier template. Pods are read from the API server: no cache holds the whole spec, and it is rarely needed.
         [BJ-4, BJ-7]"""
         known, state.own = state.own, {}
         found = set()

@@ -24,7 +24,7 @@ FAILED: Final = "failed"
 
 
 class CompletionPolicy(ApiModel):
-    """CompletionPolicy defines when the job has ended."""
+    """CompletionPolicy defines when the job ends."""
 
     type: str = ""
     """Always (the default) ends the job when every eligible node has been served. Never keeps serving new nodes."""
@@ -41,7 +41,7 @@ class FailurePolicy(ApiModel):
     """FailurePolicy defines what happens when a Pod fails."""
 
     type: str = ""
-    """FailFast (the default) fails the job and deletes its running Pods, Continue continues with other nodes, Pause
+    """FailFast (the default) fails the job and deletes its running Pods, Continue serves other nodes, and Pause
     sets spec.paused."""
     restart_limit: Int32 = 0
     """Number of container restarts after which a Pod with restartPolicy OnFailure counts as failed. Defaults to 0."""
@@ -55,7 +55,7 @@ class BroadcastJobSpec(ApiModel):
     template: RawObject
     """Metadata and spec of the Pods. restartPolicy must be Never or OnFailure."""
     completion_policy: CompletionPolicy = Field(default_factory=CompletionPolicy)
-    """When the job has ended."""
+    """Defines when the job ends."""
     paused: bool = False
     """Stops creating Pods until it is set to false. Running Pods continue."""
     failure_policy: FailurePolicy = Field(default_factory=FailurePolicy)

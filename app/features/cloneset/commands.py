@@ -14,7 +14,7 @@ from app.features.cloneset.kind import CLONE_SET
 from app.features.cloneset.plan.diff import Inputs, counted
 from app.features.cloneset.plan.preview import explain as explained
 from app.features.cloneset.plan.preview import preview
-from app.features.cloneset.plan.scale import topology_keys
+from app.features.cloneset.plan.scale import has_topology_keys
 from app.features.cloneset.plan.settings import KIND, Gates, ResolvedSpec, resolve_spec
 from app.features.cloneset.types import CloneSet
 from app.framework.commands import Commands, Migration, Progress, Report, Stored, progress_by_counts, unseen
@@ -84,7 +84,7 @@ async def situation(client: Client, owner: CloneSet, gates: Gates) -> Situation:
     """
     pods, recorded = await owned_objects(client, KIND.owner(owner.metadata), owner.spec.selector)
     nodes: dict[str, Node] = {}
-    if topology_keys(owner.spec.template):
+    if has_topology_keys(owner.spec.template):
         nodes = {node.metadata.name: node for node in (await client.list(NODES, decode=decode_node)).items}
     resolved = resolved_spec(KIND, resolve_spec, owner, gates)
     facts = [

@@ -41,7 +41,7 @@ class CloneSetState(WorkloadState[ResolvedSpec]):
     failed_ids: set[str] = field(default_factory=set)
     #: Instance IDs of Pods deleted by the controller whose claims still exist.
     deleted_ids: set[str] = field(default_factory=set)
-    #: The creation limit reported last, and the monotonic time of that event.
+    #: The creation limit in the last event, and the monotonic time of that event.
     limited_to: int | None = None
     limited_at: float = 0.0
 

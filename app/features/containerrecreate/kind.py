@@ -18,8 +18,8 @@ from app.kube.jsonvalues import object_at, objects
 from app.kube.objects import ObjectMeta
 from app.pods.predicates import controller_reference
 
-# Conversion: two annotations of v1alpha1 are status fields in v1beta1 (CRR-1). The annotations are kept in both
-# directions. Each direction may lose data, which app.api.conversion preserves.
+# Conversion: two annotations of v1alpha1 are status fields in v1beta1. The annotations are kept in both directions.
+# Each direction may lose data, which app.api.conversion preserves. [CRR-1]
 
 _SNAPSHOT: Final = "containerStatusSnapshot"
 _FIELDS: Final = {"name": str, "ready": bool, "restartCount": int, "containerID": str}

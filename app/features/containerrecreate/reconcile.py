@@ -1,4 +1,4 @@
-"""ContainerRecreateRequest controller: follows requests until they complete."""
+"""ContainerRecreateRequest controller: processes requests until they complete."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ContainerRecreateRequestReconciler:
         self._clock = client.clock
         self._requests = requests
         self._pods = pods
-        #: Our last writes to requests, and to Pods taken out of service or put back. The caches must reflect them.
+        #: Our last writes to requests, and to Pods whose readiness they changed. The caches must reflect these writes.
         self._written = ResourceVersionExpectations(client.clock)
         self._marked = ResourceVersionExpectations(client.clock)
         #: Locks by Pod UID. They serialize the requests that change a Pod's readiness.
@@ -95,7 +95,7 @@ class ContainerRecreateRequestReconciler:
         version = metadata.resource_version
         gated = pod is not None and is_of(request, pod) and has_gate(pod)
         if due.hold and pod is not None and gated:
-            # A crash between the two writes leaves only a finalizer, which is removed at the end. [CRR-51]
+            # A crash between the two writes leaves only a finalizer, which is removed when the request ends. [CRR-51]
             if names.CRR_UNREADY_ACQUIRED not in metadata.finalizers:
                 finalizers = [*metadata.finalizers, names.CRR_UNREADY_ACQUIRED]
                 version = await self._patch(request, version, {"finalizers": finalizers})
@@ -156,13 +156,12 @@ async def add_not_ready_key(client: Client, pod: Pod, key: NotReadyKey) -> Metad
 
 
 async def remove_not_ready_key(client: Client, pod: Pod, key: NotReadyKey) -> Metadata | None:
-    """Remove the key, so that it no longer keeps the Pod not ready. Returns and raises like :func:`add_not_ready_key`.
-    [PM-64]"""
+    """Remove the key that keeps the Pod out of service. Returns and raises like :func:`add_not_ready_key`. [PM-64]"""
     return await _change(client, pod, lambda fresh, now: without_key(fresh, key, now))
 
 
 async def _change(client: Client, pod: Pod, plan: Callable[[Pod, datetime], StatusPatch | None]) -> Metadata | None:
-    """Change the Pod. It is read again after each conflict so that no change is lost; a deleted Pod needs no change.
+    """Change the Pod. It is read again after each conflict so that no change is lost. A deleted Pod is not changed.
     [PM-179]"""
     metadata = pod.metadata
 

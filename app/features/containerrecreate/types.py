@@ -23,7 +23,7 @@ FAILED: Final = "Failed"
 COMPLETED: Final = "Completed"
 PHASES: Final = (PENDING, RECREATING, SUCCEEDED, FAILED, COMPLETED)
 PRE_RECREATE_GRACE: Final = "PreRecreateGrace"
-"""Type and reason of the condition that records since when the request has kept the Pod not ready."""
+"""Type and reason of the condition that records when the request took the Pod out of service."""
 
 _LABEL_NAME: Final = r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _SUBDOMAIN: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
@@ -56,7 +56,7 @@ class RecreateStrategyV1Alpha1(ApiModel):
     """RecreateStrategy defines how the containers are restarted."""
 
     failure_policy: str = ""
-    """What happens if a container cannot be stopped. Fail (the default) ends the request, Ignore continues with the
+    """What happens if a container cannot be stopped. Fail (the default) ends the request; Ignore continues with the
     other containers."""
     ordered_recreate: bool = False
     """Stops a container only after the previous one is running again."""
@@ -65,7 +65,8 @@ class RecreateStrategyV1Alpha1(ApiModel):
     termination_grace_period_seconds: Int64 | None = None
     """Grace period of the containers in seconds, at least 2. Defaults to that of the Pod."""
     unready_grace_period_seconds: Int64 | None = None
-    """Seconds for which the Pod is not ready before its containers stop. Requires the readiness gate KruisePodReady."""
+    """Seconds between marking the Pod as not ready and stopping its containers. Requires the readiness gate
+    KruisePodReady."""
     min_started_seconds: Int32 = 0
     """Seconds a new container must run before it counts as recreated. Defaults to 0."""
 
@@ -74,12 +75,13 @@ class RecreateStrategy(RecreateStrategyV1Alpha1):
     """RecreateStrategy defines how the containers are restarted."""
 
     failure_policy: Annotated[str, enum(*FAILURE_POLICIES)] = ""
-    """What happens if a container cannot be stopped. Fail (the default) ends the request, Ignore continues with the
+    """What happens if a container cannot be stopped. Fail (the default) ends the request; Ignore continues with the
     other containers."""
     termination_grace_period_seconds: Annotated[Int64 | None, _NOT_NEGATIVE] = None
     """Grace period of the containers in seconds, at least 2. Defaults to that of the Pod."""
     unready_grace_period_seconds: Annotated[Int64 | None, _NOT_NEGATIVE] = None
-    """Seconds for which the Pod is not ready before its containers stop. Requires the readiness gate KruisePodReady."""
+    """Seconds between marking the Pod as not ready and stopping its containers. Requires the readiness gate
+    KruisePodReady."""
     min_started_seconds: Annotated[Int32, _NOT_NEGATIVE] = 0
     """Seconds a new container must run before it counts as recreated. Defaults to 0."""
 

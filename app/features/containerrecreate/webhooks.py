@@ -25,7 +25,7 @@ DAEMON_GATE: Final = "KruiseDaemon"
 
 MUTATE: Final = mutating_webhook(
     CONTAINER_RECREATE_REQUEST,
-    "Fills in from the Pod what the node agent needs; rejects invalid requests and updates",
+    "Fills in the Pod data that the node agent needs; rejects invalid requests and updates",
     PolicyRule(("get",), ("",), ("nodes", "pods")),
     PolicyRule(("create",), (SUBJECTACCESSREVIEWS.group,), (SUBJECTACCESSREVIEWS.plural,)),
     when=(),
@@ -124,7 +124,7 @@ class Lookups:
         if not review.username and not review.groups:
             return False
         attributes = {"namespace": review.namespace, "verb": "get", "version": "v1", "resource": "pods", "name": name}
-        # Some authorizers also use the other fields, such as the scopes of a token.
+        # Some authorizers also use other fields, such as the scopes of a token in ``extra``.
         rest = {field: review.user[field] for field in ("uid", "extra") if review.user.get(field)}
         spec = {"user": review.username, "groups": list(review.groups), **rest, "resourceAttributes": attributes}
         resource = SUBJECTACCESSREVIEWS

@@ -72,14 +72,14 @@ class DaemonSetReconciler(WorkloadReconciler[DaemonSet, DaemonSetState, Resolved
         return resolve_spec(workload, self._gates)
 
     def may_adopt(self, resolved: ResolvedSpec, pod: Pod) -> bool:  # noqa: ARG002
-        """Return whether Pods may be adopted. An empty selector, which matches all Pods, adopts none. [DS-20, DS-69]"""
+        """Return whether Pods may be adopted: not with an empty selector, which matches all Pods. [DS-20, DS-69]"""
         return not resolved.selector.empty
 
     def watches(self) -> list[Watch[Any]]:
         return [*super().watches(), Watch(self._cluster_nodes, self.keys_for_node, self.mappers.coalesce_delay)]
 
     def keys_for_node(self, change: Change[Node]) -> Iterable[ObjectKey]:
-        """Return the DaemonSets that the change affects. DaemonSets not reconciled yet are queued anyway. [DS-71]"""
+        """Return the DaemonSets that the change affects. DaemonSets not reconciled yet are always enqueued. [DS-71]"""
         old, new = change.old, change.new
         if old is not None and new is not None and old.spec == new.spec and old.metadata.labels == new.metadata.labels:
             return  # most updates of nodes are heartbeats
@@ -187,7 +187,7 @@ def least_available_of(context: ControllerContext) -> LeastAvailable:
 
 
 def update_order_of(context: ControllerContext) -> UpdateOrder:
-    """Return the update order: descending node names. [DS-40]"""
+    """Return the function that sorts Pods into update order: by descending node name. [DS-40]"""
 
     def order(_found: DaemonSet, pods: Sequence[Pod]) -> Sequence[Pod]:
         return sorted(pods, key=lambda pod: pod.spec.node_name, reverse=True)

@@ -49,7 +49,7 @@ class UpdateStrategy(ApiModel):
     """UpdateStrategy describes how a template change is rolled out to existing Pods."""
 
     type: str = ""
-    """RollingUpdate (the default) updates Pods gradually, OnDelete only when they are deleted."""
+    """RollingUpdate (the default) updates Pods gradually; OnDelete updates a Pod only when it is deleted."""
     rolling_update: RollingUpdate | None = None
     """Parameters of a rolling update."""
 

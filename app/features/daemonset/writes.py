@@ -39,8 +39,8 @@ from app.workloads.steps import Step, StepKind, UpdatePlan, in_place_step
 from app.workloads.updater import Updater
 from app.workloads.writer import Wording, Writer
 
-#: Seconds to keep a finished Pod after another one was deleted on the same node. Doubles each time up to the maximum.
-#: [DS-29]
+#: Seconds to keep a finished Pod after another one was deleted on the same node. The time doubles after each deletion,
+#: up to the maximum. [DS-29]
 FIRST_WAIT: Final = 1.0
 LONGEST_WAIT: Final = 900.0
 

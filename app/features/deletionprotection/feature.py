@@ -1,4 +1,4 @@
-"""Deletion protection feature: the label policy.kruise.io/delete-protection protects objects."""
+"""Feature declaration of deletion protection."""
 
 from __future__ import annotations
 

@@ -36,8 +36,8 @@ class Protection(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Gates:
     """Relevant feature gates: for the label in general, for ``Cascading`` on CRDs, and for the protection of workloads
-    that still have Pods (DP-5, DP-26, DP-53). ``known_callers`` means that only API servers can call the webhook.
-    [DP-56]"""
+    that still have Pods. ``known_callers`` means that only API servers can call the webhook. [DP-5, DP-26, DP-53,
+    DP-56]"""
 
     enabled: bool = True
     crd_cascading: bool = False
@@ -107,8 +107,8 @@ def judge(kind: ProtectedKind, review: Review, gates: Gates) -> Allowed | Denied
     The user, the delete options (propagation, grace period, preconditions) and dry run make no difference. [DP-9,
     DP-11]
     """
-    # Updates are always allowed, so removing the label unprotects the object at once [DP-1, DP-10]. Without an old
-    # object there is nothing to decide [DP-2].
+    # Updates are always allowed, so removing the label unprotects the object at once. Without an old object, there is
+    # nothing to decide. [DP-1, DP-2, DP-10]
     if review.operation is not Operation.DELETE or review.subresource or not review.old_object:
         return Allowed()
     if not gates.enabled:  # [DP-5, DP-44]
@@ -149,10 +149,10 @@ def _judge(
 
 def _judge_replicas(old: Mapping[str, Any], gates: Gates) -> Allowed | Denied:
     replicas = _field(_field(old, "spec", dict, {}), "replicas", int, 0, "spec.")
-    # Desired replicas are counted, not running ones [DP-20]. A missing value counts as 0 [DP-21].
+    # Desired replicas are counted, not running ones. A missing value counts as 0. [DP-20, DP-21]
     denied = judge_count(Count(replicas), "replicas")
     if denied is None and gates.pods_count:
-        # A workload scaled to 0 and deleted right away would take its remaining Pods with it. [DP-53]
+        # Deleting a workload right after scaling it to 0 would also delete its remaining Pods. [DP-53]
         there = _field(_field(old, "status", dict, {}), "replicas", int, 0, "status.")
         denied = judge_count(Count(there), "active pods")
     return denied or Allowed()
@@ -215,8 +215,8 @@ def not_listed(what: str, error: str) -> Denied:
 
 
 def custom_resources_not_listed(question: CustomResources, error: str, forbidden: bool) -> Denied:
-    """Deny the deletion because custom resources could not be listed [DP-28]. If permission is missing, the message
-    says how to grant it."""
+    """Deny the deletion because custom resources could not be listed. If permission is missing, the message says how to
+    grant it. [DP-28]"""
     message = f"failed to list CRs of {question.shown}: {error}"
     if forbidden:
         message += (

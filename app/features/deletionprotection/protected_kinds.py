@@ -1,4 +1,4 @@
-"""Table of protected kinds, which the operator may edit: ``policies/protected-kinds.yaml``.
+"""Table of protected kinds in ``policies/protected-kinds.yaml``, which the operator may edit.
 
 Everything else about a kind is derived from its row: webhook, permissions, metrics, commands, admission policies.
 """

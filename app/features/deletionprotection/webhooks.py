@@ -95,7 +95,7 @@ def deletion_webhook(kind: ProtectedKind) -> Webhook:
         mutating=False,
         summary=f"Rejects the deletion of a protected {kind.kind}{only}",
         rules=(Rule((Operation.DELETE,), (kind.group,), kind.versions, (kind.resource,)),),
-        # The label protects objects even while no replica is running. policies/webhooks.yaml may set Ignore. [DP-31]
+        # The label protects objects even while no manager is running. policies/webhooks.yaml may set Ignore. [DP-31]
         failure_policy="Fail",
         timeout_seconds=10,
         # For our own kinds, the webhook also handles writes (CS-173), whether the object is labeled or not.

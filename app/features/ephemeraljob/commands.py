@@ -250,7 +250,7 @@ async def _planned(client: Client, stored: Stored) -> tuple[list[str], list[str]
             )
         )
     notes = [f"{type_}: {message}" for type_, _, message in step.conditions if message]
-    shown = table([("POD", "CONTAINERS", "ACTION", "BECAUSE"), *rows])
+    shown = table([("POD", "CONTAINERS", "ACTION", "REASON"), *rows])
     return [head, *shown.split("\n"), *map(one_line, notes)], todo
 
 
@@ -261,7 +261,7 @@ def _suggestions(pods: Sequence[Candidate], containers: frozenset[str]) -> list[
         metadata = one.pod.metadata
         taken = _taken(one.pod, containers) if one.state is State.ABSENT else ""
         if taken:
-            found.append(f"create a job with another container name: Pod {metadata.name} already has a {taken}")
+            found.append(f"choose another container name: Pod {metadata.name} already has a container {taken}")
         elif one.state is State.FAILED:
             found.append(f"kubectl logs -n {metadata.namespace} {metadata.name} -c {min(containers)}")
     return found

@@ -19,9 +19,9 @@ from app.kube.objects import Pod
 from app.kube.selectors import Selector
 from app.pods.predicates import FINISHED, is_active
 
-# The initial Pods of a job. They count toward ``replicas`` even if they are deleted (EJ-17). They are recorded in an
-# annotation of the job before a container is added, and only if ``replicas`` is set: otherwise no Pod can take another
-# Pod's place.
+# The initial Pods of a job. They count toward ``replicas`` even if they are deleted. They are recorded in an annotation
+# of the job before a container is added, and only if ``replicas`` is set: otherwise, no Pod can take another Pod's
+# place. [EJ-17]
 
 #: All annotations of an object share 256 KiB. Pods beyond these limits are not recorded.
 MAX_BYTES: Final = 128 * 1024
@@ -247,7 +247,7 @@ def next_step(
         room = max(0, (PARALLELISM if spec.parallelism is None else spec.parallelism) - busy)
         inject = [one.pod for one in chosen if one.state is State.ABSENT][:room]
     if spec.replicas is not None:
-        # Pods that already have the containers count as initial Pods too: OpenKruise may have added them.
+        # Pods that already have the containers, which OpenKruise may have added, count as initial Pods too.
         marked = [one for one in chosen if one.state is not State.ABSENT]
         done = [one.pod.metadata.uid for one in marked if one.state is State.SUCCEEDED]
         record = begun_with(record, (*(one.pod for one in marked), *inject), done)

@@ -76,12 +76,10 @@ def by_uid(job: EphemeralJob) -> Sequence[str]:
 
 @dataclass(slots=True)
 class _State(JobState):
-    """State of one job."""
-
     #: Targeted Pods, evaluated for the current generation, by UID. Other Pods are not kept: a namespace may have many.
     candidates: dict[str, Candidate] = field(default_factory=dict)
     generation: int = 0
-    #: The record of started Pods (EJ-17), the stored record, and the annotation read last with its parsed value.
+    #: The record of started Pods, the stored record, and the last annotation read, with its parsed value. [EJ-17]
     record: Record = field(default_factory=dict)
     saved: Record = field(default_factory=dict)
     read: tuple[str, Record] = ("", NONE)
@@ -253,8 +251,8 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, _State]):
         return merged(state.saved, state.record)
 
     async def _unseen(self, job: EphemeralJob, state: _State, there: Container[str]) -> tuple[set[str], bool]:
-        """Return the recorded Pods that exist but are missing from the cache, and whether some of them were not looked
-        up yet. Pods found to be gone are not looked up again. [EJ-17]"""
+        """Return the recorded Pods that exist but are missing from the cache, and whether some of them have not been
+        looked up yet. Pods found to be gone are not looked up again. [EJ-17]"""
         state.gone &= state.record.keys()
         lost = [uid for uid in state.record if uid not in there and uid not in state.gone]
         left = lost[MAX_LOOKUPS:]

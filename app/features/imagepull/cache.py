@@ -24,8 +24,8 @@ from app.kube.patches import merge_difference
 from app.kube.resources import ObjectKey
 from app.kube.store import Store
 
-# NodeImages from the cache, or as last written if that is newer. A job counts a node as soon as it has written its
-# NodeImage, even before the watch delivers the change, so it never exceeds its parallelism. [IMG-90]
+# NodeImages from the cache, or as last written if that is newer. A job counts a node as soon as the node's
+# NodeImage is written, even before the watch delivers the change, so the job never exceeds its parallelism. [IMG-90]
 
 
 class NodeImages:
@@ -53,7 +53,7 @@ class NodeImages:
                 yield found
 
     def of_live(self, live: Mapping[str, Any]) -> NodeImage:
-        """Decode a live object (JSON) unless that version is known already."""
+        """Return the NodeImage of a live object (JSON), without decoding a version that is already known."""
         metadata = live["metadata"]
         known = self.get(metadata["name"])
         if known is not None and known.metadata.resource_version == metadata["resourceVersion"]:

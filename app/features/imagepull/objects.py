@@ -52,7 +52,7 @@ class ImageTag(Struct, frozen=True):
 
 
 class _Many(NamedTuple):
-    """Jobs of the tags that have many: their UIDs by tag, and their namespaces."""
+    """Jobs of tags with more than ``_FEW`` jobs: UIDs by tag, and namespaces."""
 
     jobs: Mapping[str, Collection[str]]
     namespaces: Collection[str]
@@ -62,13 +62,14 @@ _NONE: Final = _Many({}, ())
 
 
 class Measured(Struct, frozen=True):
-    """Stored size in bytes, and digest, of a value."""
+    """Size of a value as stored, in bytes, and its digest."""
 
     size: int
     digest: str
 
 
-#: Jobs of a tag that has more are looked up in a set. Most tags have one or two, for which a set would waste memory.
+#: Maximum number of jobs of a tag that are searched one by one; more are looked up in a set. Most tags have one or two
+#: jobs, for which a set would waste memory.
 _FEW: Final = 16
 
 
@@ -202,6 +203,6 @@ def _name(name: str) -> str:
 
 
 def _shared(value: T) -> T:
-    """Return an equal value that is in use, or this one."""
+    """Return an equal value that is already in use, or ``value`` itself."""
     known: T | None = _in_use.setdefault(value, ref(value))()
     return value if known is None else known

@@ -114,7 +114,7 @@ WATCHED_COPIES: Final[Watched[PullSecret]] = Watched(
 )
 #: Additional permission needed for jobs that name pull secrets.
 READING: Final = PolicyRule(("get",), ("",), ("secrets",), optional="pull-secrets")
-#: A source is read again after this fraction of the job's age, within these bounds. [IMG-64]
+#: Fraction of a job's age after which a source is read again, and the bounds of this interval. [IMG-64]
 RECHECK_SHARE: Final = 0.1
 RECHECK_SECONDS: Final = (10.0, 300.0)
 #: How long jobs share the result of reading a source.
@@ -168,7 +168,7 @@ class _Known:
     told_until: datetime | None = None
 
     def is_news(self, missing: list[str], forbidden: list[str], now: datetime) -> bool:
-        """Return whether an event must be recorded, and assume that the caller does so."""
+        """Return whether an event must be recorded, and remember it as recorded."""
         if self.told == (missing, forbidden) and (self.told_until is None or now < self.told_until):
             return False
         self.told, self.told_until = (missing, forbidden), now + _TELL_AGAIN
@@ -395,7 +395,7 @@ def _agree(source: str, copy: PullSecret | None, before: _Verified) -> bool:
 
 
 def _taken_from(copy: PullSecret, job: ObjectKey, verified: _Verified) -> bool:
-    """Return whether the job was removed from the copy since it was verified. The cache may lag behind."""
+    """Return whether the job was removed from the copy since the copy was verified. The cache may lag behind."""
     return str(job) not in jobs_of(copy) and is_at_least(copy.metadata.resource_version, verified.version)
 
 

@@ -29,7 +29,8 @@ from app.kube.selectors import validate_selector
 
 MAX_IMAGES: Final = 255
 MAX_NODE_IMAGES: Final = 256
-#: Maximum total size in bytes of a list's jobs, each with a copy of its selector: 50 images on 16,000 named nodes.
+#: Maximum total size in bytes of a list's jobs, each of which copies the list's selector. Enough for 50 images on
+#: 16,000 named nodes.
 MAX_LIST_BYTES: Final = 16 * 1024 * 1024
 #: Limits of a job's sandboxConfig (bytes) and pullSecrets. Both are copied to every NodeImage. All namespaces share a
 #: NodeImage, which the API server limits to 1.5 MB.
@@ -50,7 +51,7 @@ def job_errors(spec: Mapping[str, Any], former: Mapping[str, Any] | None = None)
     errors += _deadline_errors(spec)
     errors += _shared_errors(spec)
     if former is not None and spec.get("pullSecrets") != former.get("pullSecrets"):
-        # Order matters, and OpenKruise distinguishes an empty list from none. [IMG-10]
+        # Order matters, and OpenKruise distinguishes an empty list from a missing one. [IMG-10]
         errors.append(forbidden(_SPEC.child("pullSecrets"), "spec.pullSecrets is immutable"))
     return errors
 

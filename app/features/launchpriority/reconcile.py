@@ -26,7 +26,7 @@ from app.pods.container_meta import barrier_config_map
 logger = logging.getLogger(__name__)
 
 #: Seconds a Pod may wait for the same containers before an event is recorded and its ConfigMap is checked again.
-#: Doubles each time up to the maximum.
+#: The time doubles after each event, up to the maximum.
 STALL_SECONDS: Final = 30.0
 MAX_STALL_SECONDS: Final = 600.0
 WAITING_REASON: Final = "LaunchPriorityWaiting"
@@ -110,7 +110,7 @@ class LaunchBarrierReconciler:
                 continue
             if not is_left_behind(found, pod):
                 return found.metadata.uid, added_in(found)
-            # It would be garbage collected while this Pod still needs its keys.
+            # This ConfigMap would be garbage collected while the new Pod still needs its keys.
             logger.info("Pod %s: replacing the barrier ConfigMap of its predecessor", key_of(pod))
             try:
                 await self._client.delete(CONFIGMAPS, found.metadata.name, namespace, uid=found.metadata.uid)

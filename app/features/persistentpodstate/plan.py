@@ -136,7 +136,7 @@ _ordinal = re.compile(r"-([0-9]{1,18})\Z", re.ASCII).search
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """The states to record, by Pod name, and nodes of ready Pods that are missing from the cache."""
+    """The states to record, by Pod name, and the nodes of ready Pods that the cache does not have."""
 
     states: Mapping[str, Record]
     unknown_nodes: Collection[str] = ()
@@ -153,7 +153,7 @@ def recording(
     """Return the updated recording.
 
     ``pods`` are the Pods controlled by the workload. ``gone`` are Pods deleted since the last recording, in their last
-    ready state. [PPS-46] ``labels_of`` returns the labels of a node, or None if it is unknown.
+    ready state. ``labels_of`` returns the labels of a node, or None if it is unknown. [PPS-46]
     """
     if workload is None or workload.deleting:
         return Recording({})  # [PPS-21]
@@ -202,7 +202,7 @@ def status_of(recorded: Recording, generation: int) -> Record:
 
 
 def required_labels(spec: PersistentPodStateSpec, recorded: Labels | None) -> Labels:
-    """Return those of the recorded node labels that a Pod requires."""
+    """Return the recorded node labels that are required of the new node."""
     required, labels = spec.required_persistent_topology, recorded or {}
     return {key: labels[key] for key in required.keys if key in labels} if required is not None else {}
 

@@ -54,7 +54,7 @@ def _key(namespace: str, workload: WorkloadName) -> str:
     return "/".join((namespace, *workload))
 
 
-# Pod creation step that directs a Pod to nodes like the one it ran on. [PPS-31 … PPS-37]
+# Pod creation step that makes a recreated Pod return to nodes with the labels recorded for it. [PPS-31 … PPS-37]
 
 
 class PersistentPodStateStep:

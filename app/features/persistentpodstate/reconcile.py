@@ -46,7 +46,7 @@ LIST_AGAIN: Final = 10.0
 #: Maximum number of label sets for which one reconcile searches for a matching node.
 MAX_SEARCHES: Final = 100
 #: Maximum number of deleted Pods of one object that are kept until they are recorded. They would accumulate if the
-#: status is too large to be written.
+#: status were too large to be written.
 MAX_GONE: Final = 1_000
 _PLACE_LOST: Final = "PlaceLost"
 #: Key under which custom kinds are polled.

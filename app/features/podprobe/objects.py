@@ -16,7 +16,7 @@ NODE_POD_PROBES: Final = NODE_POD_PROBE.resource()
 
 
 class _Action(dict[str, Any]):
-    """A probe as JSON. A marker's Pods, on thousands of nodes, all have the same probe and share one object."""
+    """A probe as JSON. All Pods of a marker have the same probe, on thousands of nodes, and share one object."""
 
     __slots__ = ("__weakref__",)
 

@@ -31,7 +31,7 @@ _is_control: Final = re.compile(r"[\x00-\x1f\x7f]").search
 _is_bad_escape: Final = re.compile(r"%(?![0-9a-fA-F]{2})").search
 _is_scheme: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:").match
 _HANDLERS: Final = ("exec", "httpGet", "tcpSocket")
-#: Longer lists are rejected without validating their entries.
+#: Maximum number of probes. Longer lists are rejected without validating their entries.
 MAX_PROBES: Final = 256
 #: Maximum number of labels and annotations of one probe. The controller sets them on every Pod of a node.
 MAX_MARKS: Final = 256

@@ -67,12 +67,12 @@ class ServerlessProbesStep:
 
     def __init__(self, markers: Store[PodProbeMarker]) -> None:
         self._markers = markers
-        #: Compiled selectors; None if invalid. Compiling those of a namespace for each Pod would delay all reviews.
+        #: Compiled selectors; None if invalid. Compiling a namespace's selectors for each Pod would delay all reviews.
         self._selectors: dict[ObjectKey, Selector | None] = {}
         markers.subscribe(self._changed)
 
     def __call__(self, draft: PodDraft, review: Review) -> None:
-        # A Pod that lists its markers, such as one created from an exported Pod, keeps them. [PW-19]
+        # If a Pod lists its markers, such as one created from an exported Pod, the list applies. [PW-19]
         listed = draft.annotations.get(names.POD_PROBE_MARKER_LIST)
         its_own = frozenset(listed.split(",")) if listed else None
         matching = []
@@ -120,7 +120,7 @@ def serverless_annotations(markers: Sequence[PodProbeMarker], containers: frozen
     seen: set[tuple[str, str]] = set()
     for marker in sorted(markers, key=lambda one: one.name):
         if size > TOTAL_ANNOTATION_SIZE_LIMIT:
-            break  # the API server would reject the Pod, and thousands of probes would delay others
+            break  # the API server would reject the Pod, and thousands of probes would delay other reviews
         for probe in marker.spec.probes:
             key, condition = (probe.container_name, probe.name), probe.pod_condition_type
             if probe.container_name not in containers or not condition or condition in conditions or key in seen:

@@ -20,7 +20,7 @@ from app.pods.readiness import InitialMetadata, initial_condition, needs_conditi
 
 #: Seconds after which a Pod is reconciled again if the watch has not delivered its newer version.
 RECHECK_DELAY = 1.0
-#: Seconds the kubelet gets to report a newly bound Pod.
+#: Seconds to wait for the kubelet to report a newly bound Pod.
 KUBELET_FIRST = 0.5
 
 

@@ -9,7 +9,7 @@ from app.api.kind import Access, KindDefinition, PrinterColumn, Version
 from app.features.resourcedistribution.types import ResourceDistribution, ResourceDistributionV1Alpha1
 from app.kube.jsonvalues import json_copy, object_at, rename
 
-# Conversion between versions: two fields are renamed, nothing is lost. [RD-1]
+# Conversion between versions renames two fields and loses nothing. [RD-1]
 
 _SELECTOR: Final = ("namespaceLabelSelector", "namespaceSelector")
 _NAMESPACES: Final = ("failedNamespace", "failedNamespaces")

@@ -58,7 +58,7 @@ from app.workloads.settings import WorkloadKind
 
 logger = logging.getLogger(__name__)
 
-#: Maximum number of namespaces processed concurrently; the first batch has one. [RD-32]
+#: Maximum number of namespaces in a batch, which are processed concurrently. The first batch has one. [RD-32]
 MAX_CONCURRENT_WRITES: Final = 32
 #: Maximum number of copies that are read one by one. Beyond that, a single list request is cheaper.
 MAX_SINGLE_READS: Final = 4
@@ -264,7 +264,7 @@ class ResourceDistributionReconciler:
             try:
                 return await self._create(state, template, namespace)
             except AlreadyExists:
-                exists = True  # it may be deleted by its creator before it is read
+                exists = True  # its creator may delete it before it is read
         what = f"{template.resource.kind} {namespace}/{template.name}"
         return Failure(
             namespace, CREATE_FAILED, f"{what} existed on every attempt to create it, but not when it was read"

@@ -42,8 +42,8 @@ def handlers(check: CheckResource, *, enabled: bool) -> tuple[Handler, ...]:
 async def judge(check: CheckResource, given: Submitted, *, enabled: bool) -> Judgment:
     """Validate a ResourceDistribution."""
     distribution = read(given.object)
-    # Updates of an object being deleted, such as removing a finalizer, must not fail on its spec. While the gate is
-    # off, updates of metadata alone are allowed. [RD-76]
+    # Updates of an object being deleted, such as removing a finalizer, must not fail because of its spec. While the
+    # gate is off, updates of metadata alone are allowed. [RD-76]
     if distribution.deleting or (not enabled and given.keeps_spec):
         return Allowed()
     if not enabled:
@@ -63,8 +63,8 @@ def read(obj: Mapping[str, Any]) -> ResourceDistribution:
 
 
 async def dry_run_error(client: Client, namespace: str, resource: Mapping[str, Any]) -> FieldError | None:
-    """Create the resource in ``namespace`` with dry-run and return the API server's error, without a Secret's content.
-    [RD-15]"""
+    """Create the resource in ``namespace`` as a dry run and return the API server's error, without the content of a
+    Secret. [RD-15]"""
     kind = SECRETS if resource.get("kind") == SECRETS.kind else CONFIGMAPS
     body = {**resource, "metadata": {**(resource.get("metadata") or {}), "namespace": namespace}}
     try:

@@ -27,8 +27,9 @@ from app.kube.patches import same
 from app.kube.quantities import is_more_than_all
 from app.kube.validation import is_label_value
 
-# Checks beyond OpenKruise's, for sets that would only fail later. A set admitted earlier, perhaps by OpenKruise, must
-# stay editable: on update, only errors that the former object did not have are reported. [SS-34, SS-20, SS-22, SS-A]
+# Checks that OpenKruise lacks, for sets that would fail after admission. A set admitted earlier, perhaps by OpenKruise,
+# must stay editable: on update, only errors that the former object did not have are reported. [SS-34, SS-20, SS-22,
+# SS-A]
 
 HOT_NAME_LIMIT: Final = 61
 """Maximum length of a container name, minus the two characters of the twin suffix."""
@@ -49,7 +50,8 @@ def warnings(sidecar_set: SidecarSet) -> tuple[str, ...]:
 
 
 def stricter_errors(sidecar_set: SidecarSet, older: SidecarSet | None) -> list[FieldError]:
-    """Return the errors that these checks find in the (defaulted) set, except those that ``older`` already had."""
+    """Return the errors in the (defaulted) set that OpenKruise does not report, except those that ``older`` already
+    had."""
     return new_errors(_all(sidecar_set), _all(older) if older is not None else ())
 
 
@@ -85,8 +87,8 @@ def _container(container: SidecarContainer, path: Path) -> Iterator[FieldError]:
 
 
 def _init_container(container: SidecarContainer, path: Path) -> Iterator[FieldError]:
-    """Apply checks to init containers that OpenKruise applies to ``containers`` only. Reject HotUpgrade, which would
-    never upgrade them."""
+    """Apply to init containers the checks that OpenKruise applies only to ``containers``. Reject HotUpgrade, which
+    would never upgrade them."""
     if container.pod_inject_policy not in POD_INJECT_POLICIES:
         yield not_supported(path.child("podInjectPolicy"), container.pod_inject_policy, POD_INJECT_POLICIES)
     if container.share_volume_policy.type not in SHARE_TYPES:
@@ -107,8 +109,8 @@ def _hot_upgrade(container: SidecarContainer, path: Path) -> Iterator[FieldError
 
 
 def injected_names(container: SidecarContainer) -> tuple[str, ...]:
-    """Return the names an entry of ``containers`` occupies in a Pod: its own and, if hot-upgraded, those of its twins.
-    [SS-45]"""
+    """Return the names that an entry of ``containers`` takes in a Pod: its own and, if hot-upgraded, those of its
+    twins. [SS-45]"""
     return (container.name, f"{container.name}-1", f"{container.name}-2") if container.hot else (container.name,)
 
 
@@ -125,9 +127,9 @@ def _twin_names(sidecar_set: SidecarSet) -> Iterator[FieldError]:
                 yield invalid(at, container.name, f"is the name of a twin of {twins[container.name]}")
 
 
-# Whether two label selectors could select the same object: OpenKruise's test for conflicting SidecarSets. The result
-# errs on the side of an overlap: only requirements on the same key separate two selectors. One quirk is kept on purpose
-# [SS-32]: a key that one selector requires to exist and the other never mentions separates them.
+# Tests whether two label selectors could select the same object, as OpenKruise does to find conflicting SidecarSets.
+# Only contradictory requirements on the same key separate two selectors; all others overlap. One quirk of OpenKruise is
+# kept: two selectors are separate if one requires a key to exist and the other does not mention it. [SS-32]
 
 #: The values a selector allows for a key; None means any value.
 _Allowed = dict[str, set[str] | None]
@@ -228,7 +230,7 @@ def canary_errors(
 
 
 def conflict_errors(sidecar_set: SidecarSet, others: Iterable[SidecarSet]) -> Iterator[FieldError]:
-    """Return the conflicts with other sets for the same Pods, sorted by the other set's name. [SS-30]"""
+    """Return the conflicts with other sets that may select the same Pods, sorted by the other set's name. [SS-30]"""
     for other in sorted(others, key=lambda found: found.name):
         if _may_meet(sidecar_set, other):
             yield from _container_conflicts(sidecar_set, other)
@@ -250,7 +252,8 @@ def _may_meet(one: SidecarSet, other: SidecarSet) -> bool:
 
 
 def _names(sidecar_set: SidecarSet) -> Iterator[tuple[str, str]]:
-    """Yield (list, name) of all containers. In a Pod, init containers and containers must not share a name. [SS-34]"""
+    """Yield the list and name of each container. In a Pod, init containers and containers must not share a name.
+    [SS-34]"""
     for container in sidecar_set.spec.init_containers or ():
         yield "initContainers", container.name
     for container in sidecar_set.spec.containers or ():

@@ -65,7 +65,7 @@ def _default_sidecar(container: dict[str, Any], position: str) -> None:
         _default(sharing, "type", SHARE_DISABLED)
     policy = object_at(container, "resourcesPolicy")
     if policy is not None:
-        # An empty pattern also means the default, and is replaced before the hashes are computed. [SS-23]
+        # An empty pattern is replaced with the default, too, before the hashes are computed. [SS-23]
         _default(policy, "targetContainersNameRegex", MATCH_ALL_NAMES)
     for transfer in objects(container.get("transferEnv")):
         # Without fieldRef, the entry names no source, so there is nothing to default. [SS-9]

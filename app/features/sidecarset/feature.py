@@ -53,8 +53,8 @@ _DEFAULTS_ALLOWED: Final = "SidecarSetPatchPodMetadataDefaultsAllowed"
 _SORT: Final = "EnableSortSidecarContainerByName"
 
 _PODS: Final = PODS.indexed(**{INJECTED_BY: by_injecting_set, MISSED_BY: missing_from})
-#: This is a gate because eviction needs permissions that the manager gets only if the gate is enabled.
-REPAIR_GATE: Final = Gate("RepairMissedPods", "Evicts Pods that lack their sidecars one by one, within budgets")
+#: A gate, so that the manager has permission to evict Pods only if it is enabled.
+REPAIR_GATE: Final = Gate("RepairMissedPods", "Evicts Pods that lack their sidecars, one by one and within budgets")
 _CONTROLLED_PODS: Final = _PODS.indexed(**{BY_CONTROLLER: controller_keys})
 _MAY_RECORD_EVENTS: Final = PolicyRule(("create", "patch"), ("",), ("events",))
 

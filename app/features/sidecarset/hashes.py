@@ -1,7 +1,7 @@
 """The two hashes of a SidecarSet, which distinguish Pods with its current containers from outdated ones.
 
-They are recorded on the set, its revisions and every injected Pod, and compared by every OpenKruise component, so they
-match OpenKruise's exactly [SS-10 … SS-15]. The input is the set's defaulted containers as JSON.
+They are recorded on the set, its revisions and every injected Pod, and every OpenKruise component compares them, so
+they must match OpenKruise's exactly. The input is the set's defaulted containers as JSON. [SS-10 … SS-15]
 """
 
 from __future__ import annotations

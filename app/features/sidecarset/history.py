@@ -26,12 +26,12 @@ from app.pods.revisions import (
     revision_of,
 )
 
-# The ControllerRevisions of a SidecarSet: their content, their names, and which may be deleted. Pure; the general rules
-# are in :mod:`app.pods.revisions`, those for this kind are SS-73 … SS-76 and SS-121.
+# The ControllerRevisions of a SidecarSet: their content, their names, and which may be deleted. Pure. The rules for all
+# kinds are in :mod:`app.pods.revisions`. [SS-73 … SS-76, SS-121]
 
 
 def snapshot(spec: SidecarSetSpec) -> bytes:
-    """Return the content a revision of this spec records, byte for byte as OpenKruise writes it. [SS-73]
+    """Return the content that a revision of this spec records, byte for byte as OpenKruise writes it. [SS-73]
 
     A spec that Go could not read (written without admission) is recorded unchanged.
     """
@@ -88,7 +88,7 @@ def by_recorded_set(revision: ControllerRevision) -> Iterable[str]:
 
 @dataclass(frozen=True, slots=True)
 class RecordedSet:
-    """A set as an :class:`app.pods.history.Recorded`. Local writes are remembered by the set's name."""
+    """A SidecarSet as the input of revision history (:class:`app.pods.history.Recorded`)."""
 
     owner: SidecarSet
     namespace: str
@@ -110,8 +110,8 @@ class RecordedSet:
         return f"SidecarSet {self.owner.name}"
 
     def revision_object(self, create: Create) -> dict[str, Any]:
-        """Return the ControllerRevision to create, with the labels of the set, and all annotations except those of
-        conversion. The custom version overrides a label of the set. [SS-73, SS-B]"""
+        """Return the ControllerRevision to create, with the set's labels, and its annotations except the conversion
+        note. The custom version overrides a label of the set. [SS-73, SS-B]"""
         owner, metadata = self.owner, self.owner.metadata
         labels = {**metadata.labels, names.SIDECARSET_NAME: owner.name}
         if owner.spec.custom_version:
@@ -123,9 +123,9 @@ class RecordedSet:
     def revision_patch(self, revision: Revision, number: int) -> dict[str, Any] | None:
         """Return the merge patch for the revision in use, or None if nothing changes.
 
-        It sets the number and, if the set has one, the custom version [SS-75]. A revision without an owner, or left
-        behind by a deleted set of this name, is adopted; otherwise it would be garbage-collected while Pods are created
-        from it [SS-121].
+        It sets the number and, if the set has one, the custom version [SS-75]. A revision that has no owner, or that a
+        deleted set of this name left behind, is adopted; otherwise it would be garbage-collected while new Pods still
+        use it [SS-121].
         """
         owner = self.owner
         metadata: dict[str, Any] = {}
@@ -147,7 +147,8 @@ class RecordedSet:
 
 
 class RevisionRecorder:
-    """Records the content of sets in ``namespace``, reading from ``store`` (with index :data:`RECORDED_SET`)."""
+    """Records the content of sets as ControllerRevisions in ``namespace``. ``store`` must have index
+    :data:`RECORDED_SET`."""
 
     def __init__(self, client: Client, store: Store[ControllerRevision], namespace: str) -> None:
         self._store = store
@@ -165,7 +166,8 @@ class RevisionRecorder:
         self._contents.pop(owner_uid, None)
 
     def revisions(self, owner: SidecarSet) -> list[Revision]:
-        """Return the set's best known revisions, oldest first, without those of another owner. [SS-75]"""
+        """Return the set's revisions in the cache and in local writes, oldest first, without those of another owner.
+        [SS-75]"""
         return self._history.known.of(owner.name, set_owner(owner), self._store.by_index(RECORDED_SET, owner.name))
 
     def _recorded(self, owner: SidecarSet) -> RecordedSet:
@@ -179,8 +181,8 @@ class RevisionRecorder:
     # ---- writes
 
     async def record(self, owner: SidecarSet, collision_count: int) -> tuple[str, int]:
-        """Make sure that a revision has the current content and is the newest. Return its name, and the set's collision
-        count. [SS-73 … SS-75]"""
+        """Make sure that the newest revision has the current content. Return its name and the set's collision count.
+        [SS-73 … SS-75]"""
         latest, collisions = await self._history.record(self._recorded(owner), self.revisions(owner), collision_count)
         return latest.name, collisions
 

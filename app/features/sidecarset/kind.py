@@ -52,7 +52,8 @@ def to_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
     obj = canonical_v1alpha1(obj)
     version = as_object(obj.get("spec")).pop("customVersion", None)
     if isinstance(version, str) and version and not is_label_value(version):
-        # The field hides a label with this key, which reappears in v1beta1. [SS-B]
+        # While the object is shown in v1alpha1, the version replaces a label with this key, which reappears in v1beta1.
+        # [SS-B]
         metadata = obj.setdefault("metadata", {})
         metadata["labels"] = {**_labels(obj), names.SIDECARSET_CUSTOM_VERSION: version}
     return obj
@@ -124,7 +125,7 @@ SIDECAR_SET: Final = KindDefinition(
 # marshals it: without empty fields, with canonical quantities. We store the same, so that manifests and revisions
 # compare equal, but keep unknown fields.
 
-#: The inlined core Container, then OpenKruise's own fields in the model's order, in which the hashes are computed.
+#: The fields of a core Container, then OpenKruise's own in the order of the model. The order determines the hashes.
 #: [SS-12, SS-13]
 SIDECAR_CONTAINER: Final = struct(*CONTAINER_FIELDS, *go_struct(SidecarContainer, {}).fields)
 

@@ -58,7 +58,7 @@ def bypassed_counter(registry: CollectorRegistry) -> Counter:
 
 
 class BypassReport:
-    """Checks the cached Pods each time the webhook may have been missing. Only the leader has them cached.
+    """Checks the cached Pods each time the webhook may have been missing. Only the leader caches Pods.
 
     ``reviewed`` selects the namespaces whose Pods are sent to the webhook; other Pods are not reported.
     """
@@ -143,9 +143,9 @@ class BypassReport:
             )
 
 
-# Evict Pods that lack their sidecars, one by one, if gate RepairMissedPods is enabled [SS-137]. The reconcile key is a
-# workload: the namespace, and the uid of the controller that its Pods name. The API server and our webhook check each
-# eviction against the applicable budgets; after a refusal it is retried later.
+# Evict Pods that lack their sidecars, one by one, if gate RepairMissedPods is enabled [SS-137]. The reconcile key
+# identifies a workload by its namespace and UID, as in its Pods' owner references. The API server and our webhook check
+# each eviction against the applicable budgets; a refused eviction is retried later.
 
 NAME: Final = "sidecarset-repair"
 EVICTED: Final = "EvictedForSidecars"

@@ -67,9 +67,9 @@ LIST_SECONDS: Final = 3.0
 class NewerSets:
     """Reads recently admitted sets that are not in the index yet.
 
-    Any client that reaches the webhook port may claim a hundred sets that are never stored, so a claim alone causes no
-    request: one list of metadata serves all reviews that arrive within a few milliseconds, and only a set in a state
-    unknown to the index is read. [SS-39]
+    Any client that reaches the webhook port may submit a hundred sets that are never stored, so a submission alone
+    causes no request: one list of metadata serves all reviews that arrive within a few milliseconds, and only a set in
+    a state unknown to the index is read. [SS-39]
     """
 
     def __init__(self, client: Client, shows: Callable[[str, str, int], bool]) -> None:
@@ -149,7 +149,6 @@ class InjectionLookups:
         return found.metadata.labels if found is not None else None
 
     async def live_revisions(self, set_name: str) -> Iterable[ControllerRevision]:
-        """Read the revisions of a set."""
         return await read_revisions(self._client, self._own_namespace, set_name) if self._client is not None else ()
 
 

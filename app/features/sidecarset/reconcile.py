@@ -162,7 +162,7 @@ class SidecarSetReconciler:
         """Return the sets that injected the Pod, before or after the change, and mark the Pod for evaluation. [SS-86,
         SS-88]
 
-        Users may list any set in the annotations of their Pods. Only sets that select or count the Pod are returned.
+        Users may list any set in the annotations of their Pods, so only sets that select or count the Pod are returned.
         """
         key = key_of(change.object)
         if self._written:
@@ -242,7 +242,7 @@ class SidecarSetReconciler:
         try:
             latest, collisions = await self._recorder.record(owner, collisions)
         except KubeError as error:
-            # Counting does not require permission to write revisions.
+            # Count the Pods even if revisions cannot be written.
             failure = error
         await self._write_status(owner, state, await self._count(owner, state), latest, collisions)
         if failure is not None:
@@ -253,7 +253,8 @@ class SidecarSetReconciler:
         return Result(requeue_after=min(again, recount) if again else recount)
 
     async def _roll_out(self, owner: SidecarSet, state: _State, latest: str) -> float:
-        """Roll out to Pods; return the seconds until the next reconcile, or 0 to wait for a change. [SS-92 … SS-107]"""
+        """Roll the set out to its Pods; return the seconds until the next reconcile, or 0 to wait for a change. [SS-92
+        … SS-107]"""
         view = state.view
         assert view is not None  # noqa: S101  # the Pods have been counted
 
@@ -272,7 +273,7 @@ class SidecarSetReconciler:
         return await self._roller.carry_out(one)
 
     def _observe(self, pod: Pod) -> None:
-        """Evaluate a Pod that we have just written for all its sets, without waiting for the cache. [SS-90]"""
+        """Evaluate a just-written Pod for each of its sets without waiting for the cache. [SS-90]"""
         key = key_of(pod)
         self._written[key] = _Written(pod, self._clock.monotonic())
         for name in injected_sets(pod.metadata.annotations):

@@ -198,8 +198,8 @@ class InjectRevision(ApiModel):
     revision_name: str | None = None
     """Name of the revision (ControllerRevision). Takes precedence over customVersion."""
     policy: Annotated[str, enum(*REVISION_POLICIES), schema_default(ALWAYS)] = ""
-    """Which new Pods get the revision: Always means all of them, Partial the share that updateStrategy keeps at the old
-    version."""
+    """Which new Pods get the revision: all (Always), or the share that updateStrategy keeps at the old
+    version (Partial)."""
 
 
 class InjectionStrategy(ApiModel):
@@ -230,7 +230,7 @@ class _Spec(ApiModel):
     init_containers: list[SidecarContainer] | None = None
     """Init containers to inject. Those with restartPolicy Always keep running beside the Pod's containers."""
     containers: list[SidecarContainer] | None = None
-    """Containers to inject. They can be changed and removed later, but not added or renamed."""
+    """Containers to inject. They can be changed or removed later, but none can be added or renamed."""
     volumes: list[dict[str, Any]] | None = None
     """Volumes for the sidecars. Only volumes that a sidecar mounts are added to the Pod."""
     image_pull_secrets: list[LocalObjectReference] | None = None

@@ -130,7 +130,7 @@ def selector_errors(selector: Mapping[str, Any], path: Path) -> list[FieldError]
 
 
 def asks_for_revision(sidecar_set: SidecarSet, older: SidecarSet | None) -> bool:
-    """Return whether the set names a revision to inject that is new and must be looked up. [SS-26]"""
+    """Return whether the set names a different revision to inject than before, which must be looked up. [SS-26]"""
     named = _named_revision(sidecar_set)
     return any(named) and (older is None or named != _named_revision(older))
 
@@ -166,7 +166,7 @@ def revision_errors(sidecar_set: SidecarSet, revision: InjectRevision, facts: Fa
 
 
 def update_strategy_errors(strategy: UpdateStrategy, path: Path) -> Iterator[FieldError]:
-    """Check only what RollingUpdate uses. [SS-24, SS-25]"""
+    """Validate the fields that RollingUpdate uses. [SS-24, SS-25]"""
     if strategy.type != ROLLING_UPDATE:
         return
     if strategy.selector is not None:
@@ -205,7 +205,8 @@ def _container_errors(
 
 
 def _policy_word_errors(container: SidecarContainer, path: Path) -> Iterator[FieldError]:
-    """Validate podInjectPolicy and shareVolumePolicy: OpenKruise's message, plus index and valid values. [SS-20]"""
+    """Validate podInjectPolicy and shareVolumePolicy. Messages are OpenKruise's, plus the index and the valid values.
+    [SS-20]"""
     if container.pod_inject_policy not in POD_INJECT_POLICIES:
         words = f"unsupported pod inject policy; choose one of: {', '.join(POD_INJECT_POLICIES)}"
         yield invalid(path.child("podInjectPolicy"), container.pod_inject_policy, words)
@@ -258,7 +259,7 @@ _WHERE = f"ConfigMap {names.CONFIGURATION_CONFIG_MAP}, key {names.PATCH_POD_META
 def refusal(text: str | None, labels: Mapping[str, str], keys: Iterable[str], *, defaults_allowed: bool) -> str:
     """Return why a set with these labels may not patch these annotations, or "".
 
-    ``text`` is the whitelist from the ConfigMap, or None or empty without one. ``defaults_allowed`` is the gate
+    ``text`` is the whitelist in the ConfigMap; None or empty if there is none. ``defaults_allowed`` is the gate
     SidecarSetPatchPodMetadataDefaultsAllowed, which decides only if no rule applies to the set.
     """
     keys = sorted(keys)

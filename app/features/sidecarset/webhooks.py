@@ -226,7 +226,7 @@ def _warnings(given: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 class SidecarSetLookups:
-    """Objects that validation needs: sets from a cache, everything else from the API server, or from files in
+    """Looks up the objects that validation needs: sets in a cache, all others on the API server, or in files in
     standalone mode."""
 
     def __init__(
@@ -270,5 +270,5 @@ class SidecarSetLookups:
         return await self._live.configured(names.PATCH_POD_METADATA_WHITELIST_KEY, self._namespace)
 
     async def template_errors(self, template: Mapping[str, Any]) -> Sequence[str] | None:
-        """Check with a dry run in the manager's namespace. Return None without an API server."""
+        """Return the errors that a dry run in the manager's namespace finds; None without an API server."""
         return await template_errors(self._client, self._namespace, template, "") if self._client is not None else None

@@ -1,4 +1,4 @@
-"""Carries out the rollout of a SidecarSet: writes the planned Pods, each on its own.
+"""Carries out the rollout of a SidecarSet: writes each planned Pod independently.
 
 The result of each write is counted immediately, so that the next decision does not wait for the cache. A failure delays
 only that Pod.
@@ -199,8 +199,8 @@ class Roller:
                 del progress.held[uid]
 
     async def _read_back(self, one: SetReconcile, pod: Pod) -> bool:
-        """Return whether the state of the Pod is known after a write without a response, which may have been carried
-        out."""
+        """Read the Pod after a write without a response, which may have been carried out. Return whether its state is
+        known."""
         with suppress(KubeError):
             found = await get_or_none(self._client, PODS, pod.metadata.name, pod.metadata.namespace, decode=decode_pod)
             if found is not None:
@@ -251,7 +251,8 @@ class Roller:
         self._events.event(reference(PODS, pod), "Normal", RESET, why)
 
     async def _may(self, one: SetReconcile, pod: Pod, update: PodUpdate) -> bool:
-        """Return whether the Pod's budget allows the disruption; annotations alone disrupt nothing. [PM-171]"""
+        """Return whether the Pod's budget allows the update. An update of only annotations disrupts nothing.
+        [PM-171]"""
         if self._budget is None or not update.images:
             return True
         verdict = await self._budget.ask(pod, Disruption.UPDATE)
@@ -287,7 +288,7 @@ class Roller:
         one.observe(written)
 
     def _record_blocked(self, one: SetReconcile) -> None:
-        """Record an event when more Pods cannot be updated than last reported. [SS-93, SS-123]"""
+        """Record an event if more Pods than last reported cannot be updated. [SS-93, SS-123]"""
         blocked, progress = one.pod_counts.blocked, one.progress
         if blocked and (progress.reported[0] != one.view.hash or blocked > progress.reported[1]):
             text = f"SidecarSet in-place update detected {blocked} not upgradable pod(s) in this round, will skip them."

@@ -51,12 +51,12 @@ SUCCEEDED: Final = "Succeeded"
 FAILED: Final = "Failed"
 TERMINATED_MESSAGE: Final = "Terminated by Sidecar Terminator"
 _REQUEST_PREFIX: Final = "sidecar-termination-"
-#: The second step has its own request. [SS-115]
+#: Name suffix of the request that stops the last sidecars. [SS-115]
 _LAST_SUFFIX: Final = "-ignore-exit-code"
 
 
 class Kind(Enum):
-    """Kind of a container."""
+    """Kind of a container, according to its env."""
 
     MAIN = "main"
     SIDECAR = "sidecar"
@@ -75,7 +75,7 @@ class Sidecar:
 
 
 def sidecar(container: JobContainer) -> Sidecar:
-    """Classify a container. As in the container, the last env entry of a name wins. [SS-111]"""
+    """Classify a container by its env. If a name is repeated, the last entry counts, as at run time. [SS-111]"""
     env = {entry.name: entry.value for entry in container.env}
     image = env.get(names.ENV_TERMINATE_SIDECAR_WITH_IMAGE, "")
     if env.get(names.ENV_TERMINATE_SIDECAR, "").lower() == "true":

@@ -62,7 +62,7 @@ def with_defaults(obj: Mapping[str, Any], gates: ClaimGates) -> dict[str, Any]:
 
 
 def _fill(target: dict[str, Any], values: Mapping[str, Any]) -> None:
-    """Set values that are missing. Where the default is a string, an empty one counts as missing, as in Go."""
+    """Set values that are missing. If the default is a string, an empty string counts as missing, as in Go."""
     for key, value in values.items():
         if target.get(key) is None or (target[key] == "" and isinstance(value, str)):
             target[key] = json_copy(value)

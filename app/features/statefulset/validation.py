@@ -216,7 +216,7 @@ def _template_metadata_errors(spec: Mapping[str, Any]) -> list[FieldError]:
 def _stricter_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
     """Yield errors in values that OpenKruise admits but that are unusable. [AS-143]
 
-    The schema of a version without these fields does not validate their values.
+    If the schema of a version lacks these fields, it does not validate their values.
     """
     ordinals = spec.get("ordinals")
     start = ordinals.get("start") if isinstance(ordinals, Mapping) else 0
@@ -252,9 +252,9 @@ def annotation_warnings(metadata: Mapping[str, Any], spec: Mapping[str, Any]) ->
         words = 'must be "true" or "false"; it is treated as "false"'
         yield str(invalid(at, value, words))
     elif value == "true" and spec.get("podManagementPolicy") == PARALLEL:
-        yield f"{at}: has no effect: with podManagementPolicy {PARALLEL} no Pod waits for another"
+        yield f"{at}: has no effect, because no Pod waits for another with podManagementPolicy {PARALLEL}"
     elif value == "true" and (spec.get("updateStrategy") or {}).get("type") == ON_DELETE:
-        yield f"{at}: has no effect: with updateStrategy.type {ON_DELETE} nothing is updated"
+        yield f"{at}: has no effect, because nothing is updated with updateStrategy.type {ON_DELETE}"
 
 
 def warnings(spec: Mapping[str, Any], former: Mapping[str, Any] | None) -> Iterator[str]:

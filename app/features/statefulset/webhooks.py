@@ -78,7 +78,7 @@ def handlers(lookups: Lookups) -> tuple[Handler, ...]:
 
 
 def mutate(lookups: Lookups, review: Review) -> Decision:
-    """Set the defaults [AS-3 … AS-14]; if none is missing, change nothing. [AS-10]"""
+    """Set the defaults; change nothing if none is missing. [AS-3 … AS-14]"""
     rolling = as_object(as_object(as_object(review.object).get("spec")).get("updateStrategy")).get("rollingUpdate")
     if isinstance(as_object(rolling).get("partition"), str):
         # A likely mistake, because CloneSets accept percentages.

@@ -329,7 +329,7 @@ def _failed(why: str) -> str:
 
 def _maker(snapshot: Observed, *, updated: bool) -> PodMaker | None:
     """Return the builder for Pods of one revision. If that revision was edited by hand and contains no usable template,
-    use the update revision. Return None if it contains none either."""
+    use the update revision. Return None if neither contains a usable template."""
     revisions = snapshot.revisions
     chosen: list[Revision] = [revisions.update] if updated else [revisions.current, revisions.update]
     for revision in chosen:

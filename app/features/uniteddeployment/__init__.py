@@ -1,1 +1,1 @@
-"""UnitedDeployment: one workload split into subsets of nodes."""
+"""UnitedDeployment: one workload per subset of the nodes, all from the same template."""

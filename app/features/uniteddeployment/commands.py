@@ -93,7 +93,7 @@ async def revisions_of(client: Client, united: UnitedDeployment) -> list[Revisio
 
 
 async def read_situation(client: Client, united: UnitedDeployment) -> Read:
-    """Read the inputs from the cluster. The current revision may not be stored yet. Raises CommandError."""
+    """Read a reconcile's inputs from the cluster. The current revision may not be stored yet. Raises CommandError."""
     kind, template = template_of(united.spec) or ("", {})
     try:
         selector = compile_selector(united.spec.selector)
@@ -148,7 +148,7 @@ async def _owned(client: Client, kind: str, united: UnitedDeployment) -> list[Su
 
 
 RESOURCE: Final = UNITED_DEPLOYMENT.resource()
-#: Path of the object with the field ``paused`` in the spec of each template.
+#: Path to the object that holds the field ``paused``, within the spec of each template.
 _PAUSED_AT: Final[Mapping[str, tuple[str, ...]]] = {
     DEPLOYMENT: (),
     CLONE_SET: ("updateStrategy", "rollingUpdate"),
@@ -328,7 +328,7 @@ COMMANDS: Final = Commands(
     own_history=History(recorded, undo),
     paused_in=paused_at,
     pods=pods_of,
-    no_migration="creates its own workloads and adopts none; create it, and scale the old workload in as it scales out",
+    no_migration="creates its own workloads and adopts none; create one and, as it scales out, scale in the old one",
     containers_at=tuple(
         ("spec", "template", kind, "spec", "template", "spec", field)
         for kind in (STATEFUL_SET, ADVANCED_STATEFUL_SET, CLONE_SET, DEPLOYMENT)

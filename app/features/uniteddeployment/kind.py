@@ -96,7 +96,7 @@ def _nest_strategy(obj: dict[str, Any]) -> None:
 
 
 def _clone_set_spec(obj: dict[str, Any]) -> dict[str, Any] | None:
-    """Replace the CloneSet template's spec with a copy, because it is shared with the input, and return the copy."""
+    """Replace the CloneSet template's spec, which is shared with the input, with a copy, and return the copy."""
     place: Any = obj.get("spec")
     for name in ("template", CLONE_SET, "spec"):
         part = object_at(place, name)

@@ -14,7 +14,7 @@ from app.features.uniteddeployment.defaults import REVISION_HISTORY_LIMIT
 from app.features.uniteddeployment.kind import UNITED_DEPLOYMENT
 from app.features.uniteddeployment.plan import rollout
 from app.features.uniteddeployment.plan.rollout import Situation
-from app.features.uniteddeployment.plan.status import Outcome
+from app.features.uniteddeployment.plan.status import TIMER_TOLERANCE, Outcome
 from app.features.uniteddeployment.plan.subsets import (
     KIND,
     RESOURCES,
@@ -34,7 +34,6 @@ from app.features.uniteddeployment.types import (
     template_of,
 )
 from app.features.uniteddeployment.writes import (
-    TIMER_TOLERANCE,
     Creations,
     SubsetWriter,
     UnseenWorkloads,
@@ -67,7 +66,7 @@ COALESCE_SECONDS: Final = 0.1
 CLAIM_SECONDS: Final = 1.0
 #: Seconds for which the cache may still contain workloads owned by a deleted object with the same name.
 PREDECESSOR_SECONDS: Final = 5.0
-#: Limit of the workloads to build in one reconcile (bytes), and seconds until the rest are built.
+#: Maximum total size in bytes of the workloads built in one reconcile, and seconds until the rest are built.
 BUILD_BYTES: Final = 1024 * 1024
 BUILD_AGAIN: Final = 0.5
 _WORKLOAD: Final = struct(optional("metadata", METADATA), optional("spec", struct(optional("template", POD_TEMPLATE))))

@@ -14,6 +14,7 @@ from app.features.uniteddeployment.plan.rollout import Situation
 from app.features.uniteddeployment.plan.status import (
     REQUIRED,
     SCALED_UP,
+    TIMER_TOLERANCE,
     Outcome,
     SubsetState,
     Updated,
@@ -240,15 +241,13 @@ def _operations(workload: SubsetWorkload, wanted: Built) -> list[dict[str, Any]]
 
 #: Seconds until a created workload that is not in the cache is looked up in the API server.
 BELIEF_SECONDS: Final = 10.0
-#: Seconds within which a workload whose creation got no response reaches the cache, if it was created.
+#: Seconds to wait for the cache to contain a workload whose creation got no response.
 DOUBT_SECONDS: Final = 3.0
-#: Delay added to timers, so that the deadline has passed when they fire.
-TIMER_TOLERANCE: Final = 0.001
 
 
 @dataclass(slots=True)
 class Creations:
-    """Recent creations of one object."""
+    """Workloads recently created for one UnitedDeployment."""
 
     #: Creation times, by name of the workload.
     made: dict[str, float] = field(default_factory=dict)

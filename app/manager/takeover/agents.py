@@ -35,7 +35,7 @@ from app.manager.takeover.model import (
     runs_ours,
 )
 
-#: New Pods are created only where the old one was deleted.
+#: A new Pod is created only where the old one was deleted.
 _ON_DELETE: Final[Json] = {"type": "OnDelete", "$patch": "replace"}
 #: As in the chart: the agent needs root for the runtime's socket, but no capability.
 _SECURITY: Final[Json] = {
@@ -83,7 +83,7 @@ def newest_revision(daemon: Mapping[str, Any], revisions: Iterable[Mapping[str, 
 
 
 def work_of(node_image: Mapping[str, Any] | None, requests: Iterable[Mapping[str, Any]]) -> str:
-    """Return what an agent is doing that must not be interrupted; empty if nothing."""
+    """Return the work of an agent that must not be interrupted; empty if there is none."""
     statuses = ((node_image or {}).get("status") or {}).get("imageStatuses") or {}
     pulls = [
         f"{image}:{tag['tag']}"
@@ -101,8 +101,8 @@ def work_of(node_image: Mapping[str, Any] | None, requests: Iterable[Mapping[str
 
 
 def kept_agents(seen: Installed, kept: Mapping[str, Any] | None) -> Json:
-    """Return the agents' backup: the one from an earlier takeover, unless other agents were installed since. Raises
-    TakeoverError."""
+    """Return the agents' backup: the one from an earlier takeover, unless other agents have since been installed.
+    Raises TakeoverError."""
     if seen.daemon is None or seen.agent_role is None:
         what = f"DaemonSet {seen.namespace}/{DAEMON}" if seen.daemon is None else f"ClusterRole {DAEMON_ROLE}"
         raise TakeoverError(f"--agents: {what}: not found, so there are no node agents to hand over")

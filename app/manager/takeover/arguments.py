@@ -40,7 +40,7 @@ class Arguments:
 
 
 def of_manager(container: Mapping[str, Any], configurations: Iterable[Mapping[str, Any]]) -> Arguments:
-    """Return the arguments of the manager's container, with its gates in effect.
+    """Return the arguments of the manager's container, and its gates in effect.
 
     ``configurations`` are its webhook configurations, which indicate what an image without a version tag serves. Raises
     FeatureGateError.
@@ -56,7 +56,7 @@ def of_manager(container: Mapping[str, Any], configurations: Iterable[Mapping[st
 
 
 def of_agent(container: Mapping[str, Any]) -> Arguments:
-    """Return the arguments of the node agent's container, with its gates in effect. Raises FeatureGateError, and
+    """Return the arguments of the node agent's container, and its gates in effect. Raises FeatureGateError, and
     UsageError for arguments that our agent does not accept."""
     agent.options_of(_given(container))
 

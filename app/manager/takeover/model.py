@@ -200,7 +200,7 @@ def remaining(steps: Sequence[Step], seen: Installed) -> tuple[Step, ...]:
 
 
 def agents_left(agents: Iterable[Agent]) -> list[Agent]:
-    """Return the agents that are not replaced yet, or whose replacement is not ready, sorted by node."""
+    """Return the agents that have not been replaced, or whose replacement is not ready, sorted by node."""
     return sorted((one for one in agents if not (one.newest and one.ready)), key=lambda one: one.node)
 
 

@@ -251,7 +251,8 @@ def _steps(
     """Return all steps, including completed ones. ``before`` is the backup of the installation, ``kept`` that of an
     earlier takeover."""
     had = before["definitions"]
-    # OpenKruise has these permissions cluster-wide, and the namespaces may not exist yet. Our chart narrows them later.
+    # OpenKruise has these permissions cluster-wide, and the namespaces may not exist yet. Our chart later narrows the
+    # permissions.
     everywhere = (replace(rule, namespace="") for rule in rules)
     roles = rbac.roles(everywhere, seen.namespace, rbac.SERVICE_ACCOUNT, rbac.CLUSTER_ROLE, rbac.NAMESPACED_ROLE)
     cluster_role = next(one for one in roles if one["kind"] == "ClusterRole")
@@ -290,8 +291,8 @@ def _steps(
 
 
 def rights_to_other_kinds(rules: Iterable[Json]) -> Iterator[Json]:
-    """Yield the permissions to read scales, and kinds that neither Kubernetes nor OpenKruise defines, so that budgets
-    and spreads for such workloads stay in effect. [MGR-161]"""
+    """Yield the permissions to read scale subresources and the kinds of other projects, so that budgets and spreads for
+    such workloads stay in effect. [MGR-161]"""
     for rule in rules:
         verbs = [verb for verb in rule.get("verbs") or () if verb in _READING]
         resources = rule.get("resources") or []
@@ -447,7 +448,7 @@ def _deployment_back(live: Json, before: Json, namespace: str, image: str) -> St
 
 
 def _definition_back(live: Json, spec: Json) -> Step:
-    """Return the step that restores the schemas. The conversion webhook may have another CA by now."""
+    """Return the step that restores the schemas but keeps the conversion webhook's CA, which may have changed."""
     wanted = copy.deepcopy(spec)
     now = ((live["spec"].get("conversion") or {}).get("webhook") or {}).get("clientConfig") or {}
     config = ((wanted.get("conversion") or {}).get("webhook") or {}).get("clientConfig")

@@ -20,8 +20,8 @@ from app.pods.inplace.state import (
     update_state,
 )
 
-#: A kubelet lowers a memory limit only if it has memory statistics of the container. After a container restart, it may
-#: look for those of the old container, which no longer exist.
+#: A kubelet lowers a memory limit only if it has memory statistics for the container. After a container restart, it may
+#: look for the statistics of the old container, which no longer exist.
 _NO_STATISTICS: Final = re.compile(r'missing (?:pod|container "[^"]*") memory usage')
 _LONGEST: Final = 300
 
@@ -96,10 +96,10 @@ def is_image_changed(
 ) -> bool:
     """Return whether the container now runs ``image``, given what it ran before. [PM-52]
 
-    A different image id means a different image. The same id counts if the runtime reports it under the new name (a
-    rollback, or a second tag). Differs from OpenKruise in three ways: an empty id means nothing runs yet; full names
-    are compared; and if the runtime keeps reporting the first tag, a new container that is ready, reported by a kubelet
-    that has observed the current spec, is sufficient.
+    A different image id means that the image changed. If the id is the same, the runtime must report it under the new
+    name (after a rollback, or for a second tag). Differs from OpenKruise in three ways: an empty id means that nothing
+    runs yet; full names are compared; and if the runtime keeps reporting the first tag, it suffices that a new
+    container is ready and that its kubelet has observed the current spec.
     """
     if not status.image_id:
         return False
@@ -115,7 +115,7 @@ def is_image_changed(
 
 
 def is_named(shown: str, image: str) -> bool:
-    """Return whether a status names the image as the spec does, in full or short.
+    """Return whether a status names the image as the spec does, in full or short form.
 
     A tag alone does not prove that the requested digest runs, and a digest alone does not identify its repository.
     """
@@ -123,8 +123,8 @@ def is_named(shown: str, image: str) -> bool:
 
 
 def resources_outstanding(pod: Pod, state: InPlaceUpdateState) -> dict[str, ResourceRequirements]:
-    """Return the resources still to be set through the resize subresource; empty once the update is complete, when
-    the Pod may be resized freely."""
+    """Return the resources still to be set through the resize subresource. Empty once the update is complete: users may
+    then resize the Pod."""
     return {} if state.state == Phase.UPDATED else resources_to_set(pod, state.container_resources)
 
 
@@ -156,7 +156,7 @@ def _differing(present: Mapping[str, str], wanted: Mapping[str, str]) -> dict[st
 
 
 def _resources_incomplete(pod: Pod, state: InPlaceUpdateState) -> str:
-    """Return why resources are not in effect yet; the requested ones must also be in the spec. [PM-49]"""
+    """Return why the requested resources are not in the spec or not in effect yet; '' if they are. [PM-49]"""
     if resources_outstanding(pod, state):
         return "the new resources are not in the Pod's spec yet"
     statuses = {status.name: status for status in pod.status.container_statuses}

@@ -1,6 +1,6 @@
 """Determine whether a Pod can move from one revision to another in place, and what changes. Pure.
 
-Two revisions are compared, not a template with a live Pod, so what admission injected does not matter. The result
+This module compares two revisions, not a template and a live Pod, so it ignores what admission injected. The result
 depends only on the arguments and may be cached as long as both revisions exist. [PM-10 … PM-21]
 """
 
@@ -44,8 +44,8 @@ class InPlaceOptions:
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """What prevents an in-place update: the first difference that cannot be applied in place, or a reason without a
-    path."""
+    """What prevents an in-place update: the first difference that cannot be applied in place, or another reason, which
+    has no path."""
 
     reason: str
     op: str = ""
@@ -127,8 +127,8 @@ def _update_spec(
 def blocked_on_pod(pod: Pod, spec: UpdateSpec) -> Blocked | None:
     """Return what prevents an update of this Pod that its revisions allow, or None.
 
-    Only the node agent can restart a container because a label or an annotation changed. Without an agent that reports
-    its containers, the Pod would stay out of service forever.
+    Only the node agent can restart a container because a label or an annotation changed. If no agent reports the Pod's
+    containers, the Pod would stay out of service forever.
     """
     started = {status.name for status in pod.status.container_statuses if status.container_id}
     waiting = sorted(started.intersection(spec.container_ref_metadata))

@@ -54,7 +54,7 @@ class UpdateSpec(Struct, frozen=True):
 
     @property
     def metadata_patch(self) -> Mapping[str, Any]:
-        """The ``metadata`` of the patch. Raises ValueError if it is malformed."""
+        """The ``metadata`` field of the patch. Raises ValueError if the patch is malformed."""
         if not self.meta_data_patch:
             return {}
         metadata = _decode_patch(self.meta_data_patch).metadata
@@ -104,7 +104,7 @@ def _members(metadata: _MetadataPatch) -> Iterator[tuple[str, Any]]:
 
 
 def images_of(pod: Pod) -> dict[str, str]:
-    """Return the images that can change in a running Pod, by name: its containers and native sidecars."""
+    """Return the images of the containers and native sidecars, which can change in a running Pod, by container name."""
     sidecars = (one for one in pod.spec.init_containers if one.restart_policy == "Always")
     return {container.name: container.image for container in (*sidecars, *pod.spec.containers)}
 

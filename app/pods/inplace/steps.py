@@ -41,10 +41,9 @@ from app.pods.inplace.state import (
 from app.pods.readiness import StatusPatch, has_gate, ready_after, status_patch
 from app.pods.revisions import is_same_revision
 
-# The start of an in-place update: take the Pod out of service, then begin with a single write. A Pod may still
-# be busy with an earlier update. Changes that it has not applied yet, because of a grace period or because containers
-# waited for others, become part of the new update: the Pod's revision label already counts them as done. [PM-56,
-# PM-57a]
+# The start of an in-place update: take the Pod out of service, then begin with a single write. If an earlier update is
+# still in progress, its pending changes (which wait for a grace period or for other containers) become part of the new
+# update, because the Pod's revision label already includes them. [PM-56, PM-57a]
 
 START_REASON: Final = "StartInPlaceUpdate"
 _RESTART: Final = "RestartContainer"
@@ -52,8 +51,8 @@ _RESTART: Final = "RestartContainer"
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The second step. ``resize``, if set, is sent to the subresource before ``patch``; ``delay`` is the grace period
-    in seconds."""
+    """The second step of a start. ``resize``, if set, is sent to the subresource before ``patch``; ``delay`` is the
+    grace period in seconds."""
 
     patch: dict[str, Any]
     resize: dict[str, Any] | None = None
@@ -112,7 +111,7 @@ def start(
     annotations: Mapping[str, str] | None = None,
     resize_subresource: bool = True,
 ) -> Start:
-    """Return the write that begins the update. If the Pod must be out of service, it already is. [PM-24, PM-25]
+    """Return the write that begins the update. A Pod that must be out of service already is. [PM-24, PM-25]
 
     ``labels`` and ``annotations`` of the revision [PM-78] and the lifecycle [PM-55] are part of the same write.
     """
@@ -305,7 +304,7 @@ class Refresh:
 
     @property
     def stops(self) -> bool:
-        """Whether to do nothing else with the Pod in this reconcile, because the cached Pod is out of date."""
+        """Whether this reconcile must not write to the Pod again, because the cached Pod is out of date."""
         return self.action in (RefreshAction.DROP_GRACE, RefreshAction.APPLY, RefreshAction.RESIZE, RefreshAction.RETRY)
 
 
@@ -342,7 +341,7 @@ def refresh(
 def _incomplete(pod: Pod, state: InPlaceUpdateState, now: datetime, reason: str) -> Refresh:
     """Wait for the containers. Retry a resize that the kubelet does not finish. [PM-190]
 
-    Any write to the Pod makes the kubelet retry at once; on its own it waits 10 to 15 s. After a container restart, an
+    Any write to the Pod makes the kubelet retry at once; otherwise, it waits 10 to 15 s. After a container restart, an
     attempt succeeds only if the runtime lists the old container's statistics before the new one's, which may take many
     attempts.
     """
@@ -402,9 +401,9 @@ def _next_batch(pod: Pod, state: InPlaceUpdateState, now: datetime, resize_subre
 
 
 def _ready(pod: Pod, now: datetime) -> Refresh:
-    """Make the Pod ready: no update is in progress. [PM-45]"""
+    """Set the readiness condition to True, because no update is in progress. [PM-45]"""
     condition = pod.condition(IN_PLACE_UPDATE_READY)
-    # An entry is replaced only if its status differs, regardless of its reason and message. [PM-40]
+    # The condition is replaced only if its status differs, regardless of its reason and message. [PM-40]
     if not has_gate(pod, IN_PLACE_UPDATE_READY) or (condition is not None and condition.status == "True"):
         return _NOTHING
     raised = {

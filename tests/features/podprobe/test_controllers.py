@@ -509,8 +509,8 @@ async def test_pods_without_room_are_reported_once(there: World) -> None:
     await there.settled()
     assert [one for one in there.manager.requests[sent:] if "/nodepodprobes/" in one.path] == []
     assert await there.told() == [
-        "NotProbed: node n1: no room for the probes of 1 Pods, such as p2: the probes of one namespace may take half "
-        "of the 393216 bytes on it that others leave; use shorter or fewer probes"
+        "NotProbed: node n1: no room for the probes of 1 Pods, such as p2: of a node's 393216 bytes for probes, one "
+        "namespace may use half of what other namespaces leave free; use shorter or fewer probes"
     ]
 
 

@@ -13,8 +13,8 @@ from app.pods.lifecycle import may_cancel_deletion
 from app.pods.sorting import NodeLabels, in_deletion_order, ranks_of
 from app.workloads.pods import MAX_CREATIONS, PodFacts
 
-# Which Pods a CloneSet creates and deletes now [CS-96 … CS-111]. The steps have a fixed order, and only the first one
-# that applies is planned: the next reconcile starts from its result.
+# The steps of scaling have a fixed order, and only the first one that applies is planned: the next reconcile starts
+# from its result. [CS-96 … CS-111]
 
 #: Sorts Pods of one revision into deletion order. [CS-112]
 DeletionOrder: TypeAlias = Callable[[Sequence[PodFacts]], Sequence[PodFacts]]
@@ -62,8 +62,8 @@ def _was_updated_in_place(pod: PodFacts) -> bool:
 
 
 def asks_for_nodes(inputs: Inputs, rollout: RolloutState) -> bool:
-    """Return whether the deletion order depends on node labels. [CS-114]"""
-    return rollout.to_scale.delete > 0 and topology_keys(inputs.resolved.template)
+    """Return whether Pods must be deleted in an order that depends on node labels. [CS-114]"""
+    return rollout.to_scale.delete > 0 and has_topology_keys(inputs.resolved.template)
 
 
 def plan_scale(rollout: RolloutState, order: DeletionOrder) -> ScalePlan:
@@ -170,6 +170,6 @@ def deletion_order(
     return ordered
 
 
-def topology_keys(template: Mapping[str, Any]) -> bool:
+def has_topology_keys(template: Mapping[str, Any]) -> bool:
     """Return whether the deletion order depends on node labels. [CS-114]"""
     return bool((template.get("spec") or {}).get("topologySpreadConstraints"))

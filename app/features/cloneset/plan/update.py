@@ -1,4 +1,4 @@
-"""Updates of a CloneSet: which Pods to update now, by which step and in which order."""
+"""Updates of a CloneSet: which Pods to update now, by which step and in which order. Pure. [CS-124 … CS-132]"""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from app.pods.sorting import in_default_update_order, in_update_order
 from app.workloads.pods import PodFacts
 from app.workloads.settings import UpdatePolicy
 from app.workloads.steps import Obstacle, Step, StepKind, UpdatePlan, in_place_step
-
-# Which Pods move to another revision now, and by which step [CS-124 … CS-132]. Pure.
 
 #: Sorts candidates into update order. [CS-125 … CS-128]
 UpdateOrder: TypeAlias = Callable[[Sequence[PodFacts]], Sequence[PodFacts]]
@@ -112,7 +110,7 @@ def chosen_pods(rollout: RolloutState, order: UpdateOrder) -> list[PodFacts]:
     return chosen
 
 
-# The update order [CS-125 … CS-128]. Pure.
+# The update order [CS-125 … CS-128].
 
 
 def update_order(
@@ -130,7 +128,7 @@ def update_order(
 
 
 def in_order(pods: Sequence[Pod], whole: Sequence[Pod], strategy: RollingUpdate | None) -> list[Pod]:
-    """Return the Pods in update order. ``whole`` is all Pods of the CloneSet, needed only for scattering."""
+    """Return the Pods in update order. ``whole`` contains all Pods of the CloneSet, needed only for scattering."""
     found = in_default_update_order(pods)
     priority = strategy.priority_strategy if strategy is not None else None
     scatter = strategy.scatter_strategy if strategy is not None else None

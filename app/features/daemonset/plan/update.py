@@ -9,8 +9,8 @@ from math import inf
 from app.features.daemonset.plan.scale import DaemonPod, NodePods, Observed
 from app.features.daemonset.plan.settings import Settings
 
-# Which Pods to update now. Without surge, a plan lists old Pods to replace or update in place. With surge, it lists
-# nodes that get a new Pod in addition to the old one, and old Pods that are no longer needed. [DS-37 … DS-47]
+# Without surge, a plan lists old Pods to replace or update in place. With surge, it lists nodes that get a new Pod in
+# addition to the old one, and old Pods that are no longer needed. [DS-37 … DS-47]
 
 
 @dataclass(frozen=True, slots=True)

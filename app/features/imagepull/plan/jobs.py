@@ -212,8 +212,8 @@ def seconds_kept(job: ImagePullJob | ImageListPullJob, now: datetime) -> float |
 
 
 def is_active(job: ImagePullJob | ImageListPullJob) -> bool:
-    """Return whether the job is neither completed nor being deleted. The jobs of an active list are not deleted:
-    they would be recreated and pull again. [IMG-104]"""
+    """Return whether the job is neither completed nor being deleted. While a list is active, its completed jobs are not
+    deleted, because they would be recreated and pull again. [IMG-104]"""
     return not job.deleting and (job.status is None or not job.status.completion_time)
 
 

@@ -16,7 +16,7 @@ from app.kube.clock import rfc3339
 from app.kube.hashes import ALPHABET, fnv32a, safe_encode
 from app.pods.predicates import Owner
 
-# Formats the template of an ImageListPullJob as OpenKruise does for hashing: every field with its Go type. Each job of
+# The template of an ImageListPullJob as OpenKruise formats it for hashing: every field with its Go type. Each job of
 # the list has the hash as a label; OpenKruise replaces jobs with a different hash.
 
 _PACKAGE: Final = "v1beta1"

@@ -22,7 +22,7 @@ from app.pods.predicates import is_active
 
 
 class Named(Protocol):
-    """A NodeImage or a Node: a NodeImage has the name and labels of its Node."""
+    """A NodeImage or a Node, which have the same name and labels."""
 
     @property
     def metadata(self) -> ObjectMeta: ...
@@ -181,7 +181,7 @@ def with_failures(node_image: Json, failures: list[Unanswered], now: datetime) -
         "pulling": phases.count(PULLING),
         "succeeded": phases.count(SUCCEEDED),
         "failed": phases.count(FAILED),
-        # Only the node agent can count these tags; the value is kept.
+        # Only the node agent can count these tags, so its value is kept.
         "waiting": status.get("waiting") or 0,
     }
 

@@ -315,7 +315,7 @@ def by_tag(tag: Mapping[str, Any]) -> bytes:
 # smaller share limits each namespace to that percentage of what the others leave, so that a new namespace finds room:
 # at 75%, three greedy namespaces leave 25 repositories. Existing tags are kept. [IMG-111]
 
-#: Limit below the 1.5 MiB that an API server accepts per object; the rest is a margin for estimates that are too low.
+#: Maximum estimated size of a NodeImage. An API server accepts 1.5 MiB; the rest is a margin for low estimates.
 MAX_BYTES: Final = 1024 * 1024
 #: Default share of a namespace in percent.
 WHOLE: Final = 100

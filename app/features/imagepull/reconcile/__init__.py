@@ -1,1 +1,1 @@
-"""Controllers of ImagePullJob, ImageListPullJob and NodeImage, and the mappers from changes to jobs."""
+"""Controllers of ImagePullJob, ImageListPullJob and NodeImage, and the mappers that enqueue the jobs."""

@@ -1,4 +1,4 @@
-"""Mappers from changes to ImagePullJobs. [IMG-40 … IMG-42, IMG-104, IMG-109, IMG-111]"""
+"""Maps changes in the cluster to the ImagePullJobs to reconcile. [IMG-40 … IMG-42, IMG-104, IMG-109, IMG-111]"""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 SHORTEST_WAIT: Final = 3.0
 WAIT_SPREAD: Final = 2.0
 #: Maximum number of jobs for which an event about a failed tag is recorded.
-_MAX_TOLD: Final = 20
+_MAX_EVENTS: Final = 20
 
 
 class NodeImageReconciler:
@@ -202,7 +202,7 @@ class NodeImageReconciler:
         text = f"Failed to pull image {name}:{tag} on node {node_image.metadata.name} for {failure.message}"
         owners = [
             ObjectReference(one.api_version, one.kind, one.namespace, one.name, one.uid)
-            for one in failure.tag.owner_references[:_MAX_TOLD]
+            for one in failure.tag.owner_references[:_MAX_EVENTS]
         ]
         for regarding in (*owners, reference(NODE_IMAGES, node_image)):
             self._events.event(regarding, "Warning", "PullImageFailed", text)

@@ -1,5 +1,5 @@
-"""Plans liveness probes: those of a node, the results that require a restart, and whether the workload can afford a
-restart. Pure."""
+"""Plans liveness probes: the probes of a node, the results that require a restart, and whether the workload can afford
+one. Pure. [PPM-50 … PPM-55]"""
 
 from __future__ import annotations
 
@@ -46,9 +46,8 @@ def annotation(probes: Iterable[tuple[str, Mapping[str, Any]]]) -> str:
 
 
 def saved_probes(pod: Pod, containers: Collection[str]) -> tuple[PodContainerProbe, ...]:
-    """Return the saved probes of these containers of a Pod, at most one each. Probes that cannot be parsed or run are
-    skipped. Users may write the annotation, which can hold probes of thousands of other containers. Those are not read.
-    """
+    """Return the Pod's saved probes of these containers, at most one per container. Probes that cannot be parsed or run
+    are skipped. Probes of other containers are not parsed: a user may have written thousands of them."""
     text = pod.metadata.annotations.get(names.CONTAINER_PROBE_CONTEXT, "")
     return _read(text, *containers) if text and containers else ()
 
@@ -71,12 +70,9 @@ def _read(text: str, *containers: str) -> tuple[PodContainerProbe, ...]:
     return tuple(found)
 
 
-# Liveness probes of a node, the results that require a restart, and whether the workload can afford it. [PPM-50 …
-# PPM-55]
-
-#: Takes the place of a PodProbeMarker's name. No marker can have this name.
+#: Used in place of a PodProbeMarker's name. No marker can have this name.
 OWNER: Final = "kruise/liveness"
-#: Seconds a finished request is kept. If the container still fails afterwards, a new request is created.
+#: Seconds for which a finished request is kept. If the container still fails afterwards, a new request is created.
 TTL_SECONDS: Final = 300
 #: Seconds a request may take on top of the container's grace period. A container that never becomes ready must not
 #: block the next request forever.

@@ -22,15 +22,15 @@ from app.pods.predicates import is_active, is_condition_true
 # Pods selected by a PodProbeMarker, and the probes for their nodes. [PPM-11 … PPM-14, PPM-40, PPM-41]
 
 #: Maximum size in bytes of all probes in a NodePodProbe. All namespaces share one object per node, which the API server
-#: limits to 1.5 MB; the results may take twice as much as the probes, and their messages 256 KiB more. Each namespace
-#: may use half of what the others leave, so no number of namespaces fills the object. 100 Pods with one probe each take
-#: a tenth of this.
+#: limits to 1.5 MB; the results may take up twice as much space as the probes, and their messages another 256 KiB. Each
+#: namespace may use half of what the others leave free, so the object never fills up, no matter how many namespaces
+#: there are. 100 Pods with one probe each use a tenth of this limit.
 MAX_BYTES: Final = 384 * 1024
 #: Maximum size in bytes of the probes of one namespace, if it is the only one.
 MAX_NAMESPACE_BYTES: Final = MAX_BYTES // 2
 #: Maximum number of Pods with different containers that are examined for missing containers and ports.
 MAX_SHAPES: Final = 64
-#: Maximum length of the list of a Pod's containers or ports in each message.
+#: Maximum length of the list of a Pod's containers or ports in a message.
 _LONGEST_LIST: Final = 512
 Json = dict[str, Any]
 
@@ -54,12 +54,12 @@ class RenderedProbe:
     name: str
     container_name: str
     probe: Json
-    #: Handler and name of a port that depends on the Pod.
+    #: Handler and port name, if the port is named and its number depends on the Pod.
     named_port: tuple[str, str] | None
 
 
 def rendered(probe: PodContainerProbe) -> RenderedProbe:
-    """Render a probe with an explicit scheme. A port that is a number in quotes becomes a number. [PPM-14, PPM-43]"""
+    """Render a probe with an explicit scheme. A quoted port number becomes a number. [PPM-14, PPM-43]"""
     found, named_port = probe.probe.to_dict(), None
     for handler in ("httpGet", "tcpSocket"):
         action = found.get(handler)
@@ -92,7 +92,7 @@ def rendered_probe(probe: RenderedProbe, ports: Mapping[tuple[str, str], int]) -
 
 
 def pod_probe(marker: str, probes: Sequence[RenderedProbe], pod: Pod) -> Json:
-    """Return the NodePodProbe entry of one Pod for the marker of that name. [PPM-13]"""
+    """Return the NodePodProbe entry of one Pod for the named marker. [PPM-13]"""
     found, ports = [], named_ports(pod)
     for probe in probes:
         on_pod = rendered_probe(probe, ports)
@@ -130,7 +130,7 @@ def entry_of(pod: Pod, probes: list[Json]) -> Json:
 
 @dataclass(slots=True)
 class _Lack:
-    """Pods that lack a container or port: the name of the first, what it has instead, and the number of Pods."""
+    """Pods that lack a container or port: the name of the first Pod, what it has instead, and the number of Pods."""
 
     pod: str
     has: str
@@ -145,7 +145,8 @@ def impossible(probes: Sequence[RenderedProbe], pods: Iterable[Pod]) -> dict[str
     """Return a message for each probe whose container or port some Pods lack, with the number of those Pods.
     [PPM-47]
 
-    Pods with the same containers are examined once, and at most MAX_SHAPES different ones.
+    Of all Pods with the same containers, only one is examined; after MAX_SHAPES different sets of containers, the rest
+    are skipped.
     """
     alike: dict[object, list[Pod]] = {}
     for pod in pods:
@@ -177,7 +178,7 @@ def _name(one: Container | ContainerPort) -> str:
 
 
 def stored_probes(node_pod_probe: NodePodProbe, namespace: str | None) -> Json:
-    """Return the entries of a namespace, or all if it is None, in the form of a NodePodProbe's spec (JSON)."""
+    """Return the entries of a namespace, or all entries if it is None, as the spec of a NodePodProbe (JSON)."""
     entries = [
         {
             "name": pod.name,
@@ -207,10 +208,10 @@ def _stored(probe: ContainerProbe) -> Json:
 
 
 def replace_probes(spec: Json, namespace: str | None, marker: str, wanted: Mapping[str, Json]) -> list[str]:
-    """Make the marker probe exactly these Pods (by UID), and keep the probes of other markers. Changes the spec (JSON)
-    of a NodePodProbe in place. ``namespace`` is the marker's; None covers Pods in all namespaces. [PPM-40, PPM-41]
+    """Change the spec (JSON) of a NodePodProbe in place so that the marker probes exactly these Pods (by UID). Probes
+    of other markers are kept. ``namespace`` is the marker's; None covers Pods in all namespaces. [PPM-40, PPM-41]
 
-    Returns the names of the Pods left out because their namespace's probes would exceed the size limit. [PPM-46]
+    Return the names of the Pods left out because their namespace's probes would exceed the size limit. [PPM-46]
     """
     asked: dict[str, dict[str, Json]] = {}
     for uid, entry in wanted.items():
@@ -250,8 +251,9 @@ def replace_probes(spec: Json, namespace: str | None, marker: str, wanted: Mappi
 def _within(
     spec: Json, namespace: str, marker: str, wanted: Mapping[str, Json], elsewhere: int
 ) -> tuple[Mapping[str, Json], list[str], int]:
-    """Return the Pods whose probes fit in addition to those of the namespace's other markers, the names of the Pods
-    whose probes do not, and the size of all probes of the namespace. ``elsewhere``: size of the other namespaces'."""
+    """Return the Pods whose probes fit in addition to the probes of the namespace's other markers, the names of the
+    Pods whose probes do not fit, and the size of all probes of the namespace. ``elsewhere`` is the size of the probes
+    in other namespaces."""
     others: list[Json] = []
     present = 0
     for entry in spec.get("podProbes") or ():
@@ -260,7 +262,7 @@ def _within(
             others += (one for one in entry.get("probes") or () if not _is_of(one, marker))
             present += stored_size({**entry, "probes": mine}) if mine else 0
     size = stored_size(others)
-    # Other namespaces must not displace probes that fitted before.
+    # Other namespaces must not displace probes that already fit.
     limit = max(size + present, (MAX_BYTES - elsewhere) // 2)
     found: dict[str, Json] = {}
     for uid, entry in wanted.items():
@@ -345,7 +347,7 @@ def marks_of(
 
 
 def marks_of_conditions(marker: PodProbeMarker, pod: Pod) -> Marks:
-    """Return the marks for conditions that a provider of serverless Pods has set. Keys are only added. [PPM-31]"""
+    """Return the marks for conditions that a provider of serverless Pods has set. No keys are removed. [PPM-31]"""
     marks = Marks()
     for probe in marker.spec.probes:
         condition = pod.condition(probe.pod_condition_type) if probe.pod_condition_type else None

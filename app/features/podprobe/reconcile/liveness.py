@@ -41,12 +41,12 @@ logger = logging.getLogger(__name__)
 
 #: Seconds until a postponed restart is retried.
 RETRY_SECONDS: Final = 2.0
-#: Maximum delay between attempts of a request that fails while other restarts of the node are held back.
+#: Maximum delay between attempts to create a request that fails while other restarts on the node are held back.
 MAX_RETRY_SECONDS: Final = 300.0
 #: The time of the first attempt, and the delay after it.
 _NOW: Final = (0.0, RETRY_SECONDS)
 #: Seconds for which a workload that cannot afford a restart is not examined again. Thousands of its containers may
-#: fail, and each would count its Pods.
+#: fail, and its Pods would be counted for each of them.
 REFUSED_SECONDS: Final = 1.0
 #: Seconds to wait for the watch to deliver a created request before the API server is asked whether it exists.
 UNSEEN_SECONDS: Final = 30.0
@@ -202,8 +202,8 @@ class LivenessReconciler:
             if pod.metadata.uid not in without or told.get(_NO_ROOM):
                 continue
             told[_NO_ROOM] = message = (
-                f"liveness probes do not run: the probes of one namespace may take half of the {MAX_BYTES} bytes on a "
-                "node that others leave; use shorter or fewer probes"
+                f"liveness probes do not run: of a node's {MAX_BYTES} bytes for probes, one namespace may use half of "
+                "what other namespaces leave free; use shorter or fewer probes"
             )
             self._events.event(reference(PODS, pod), "Warning", _NO_ROOM, message)
 

@@ -1,4 +1,4 @@
-"""PodProbeMarker controller: writes the probes that each node must run."""
+"""PodProbeMarker controller: writes the probes that each node must run. [PPM-10 … PPM-15, PPM-31]"""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Json = dict[str, Any]
 
 
 async def change_probes(client: Client, node: str, edit: Callable[[Json], object]) -> None:
-    """Change the spec of a node's NodePodProbe with ``edit``, which works in place. Does nothing if the node has no
+    """Change the spec of a node's NodePodProbe with ``edit``, which works in place. Do nothing if the node has no
     NodePodProbe."""
 
     async def change(_: int) -> None:
@@ -59,16 +59,14 @@ async def change_probes(client: Client, node: str, edit: Callable[[Json], object
         await retry_conflicts(client, change)
 
 
-# PodProbeMarker controller: writes to each NodePodProbe which Pods to probe and how. [PPM-10 … PPM-15, PPM-31]
-
 logger = logging.getLogger(__name__)
 
 MARKERS: Final = POD_PROBE_MARKER.resource()
 #: Seconds over which changes to Pods are coalesced.
 COALESCE_SECONDS: Final = 0.2
 #: Maximum number of problems with a marker that are reported at once.
-_MAX_TOLD: Final = 5
-#: Seconds until it is checked whether other namespaces have left room for probes that did not fit.
+_MAX_EVENTS: Final = 5
+#: Seconds between checks for whether probes that did not fit have room now, because other namespaces use less.
 ROOM_SECONDS: Final = 60.0
 
 
@@ -153,8 +151,8 @@ class PodProbeMarkerReconciler:
         return map(key_of, self._caches.markers.list())
 
     def keys_for_node_pod_probe(self, change: Change[NodePodProbe]) -> Iterable[ObjectKey]:
-        """Return all markers for a new NodePodProbe, which still lacks their probes [PPM-42]; for a changed one, the
-        markers whose probes changed, because a reconcile may have compared them with an older copy."""
+        """Return all markers for a new NodePodProbe, which still lacks their probes. For a changed one, return the
+        markers whose probes changed, because a reconcile may have compared them with an older copy. [PPM-42]"""
         old, new = change.old, change.new
         if old is None:
             return map(key_of, self._caches.markers.list())
@@ -218,7 +216,7 @@ class PodProbeMarkerReconciler:
             for pod in serverless:
                 await self._mark(marker, pod)
         await self._report(marker, known, sum(map(len, by_node.values())) + len(serverless))
-        # No event tells that another namespace has left room.
+        # No event reports that another namespace uses less space.
         return Result(requeue_after=ROOM_SECONDS) if full else None
 
     async def _write(
@@ -230,7 +228,7 @@ class PodProbeMarkerReconciler:
         *,
         leaving: bool = False,
     ) -> dict[str, str]:
-        """Make the marker probe exactly these Pods, on these nodes and on the nodes that already have its probes
+        """Ensure that the marker probes exactly these Pods, on these nodes and on those that already have its probes
         according to the cache. Return a message for each node where the probes do not fit.
 
         If the marker is being deleted, the live object of every node is checked, because a probe that is not in the
@@ -246,16 +244,16 @@ class PodProbeMarkerReconciler:
             probes, left = pod_probes(name, rendered_probes, wanted.get(node, ()))
             changes, without = _preview(stored_probes(cached, namespace), namespace, name, probes)
             if changes and not leaving:
-                # The entries of other namespaces are only converted if they can matter, for the room they leave.
+                # Entries of other namespaces affect only the space left, so convert them only if something changes.
                 changes, without = _preview(stored_probes(cached, None), namespace, name, probes)
             if changes or leaving:
                 without = await self._change(node, namespace, name, probes)
             if without:
                 count = len(without) + left
                 full[node] = (
-                    f"node {node}: no room for the probes of {count} Pods, such as {without[0]}: the probes of "
-                    f"one namespace may take half of the {MAX_BYTES} bytes on it that others leave; use shorter or "
-                    "fewer probes"
+                    f"node {node}: no room for the probes of {count} Pods, such as {without[0]}: of a node's "
+                    f"{MAX_BYTES} bytes for probes, one namespace may use half of what other namespaces leave free; "
+                    "use shorter or fewer probes"
                 )
         return full
 
@@ -272,7 +270,7 @@ class PodProbeMarkerReconciler:
     def _record_events(self, marker: PodProbeMarker, wrong: Mapping[str, str]) -> None:
         """Record an event for each problem, but only once while it lasts. [PPM-46, PPM-47]"""
         told = self._last_events.pop(marker.metadata.uid, set())
-        for what in sorted(wrong.keys() - told)[:_MAX_TOLD]:
+        for what in sorted(wrong.keys() - told)[:_MAX_EVENTS]:
             self._events.event(reference(MARKERS, marker), "Warning", "NotProbed", wrong[what])
         if wrong:
             self._last_events[marker.metadata.uid] = set(wrong)
@@ -298,7 +296,7 @@ class PodProbeMarkerReconciler:
         """Write the status if it changed. [PPM-15]"""
         wanted = {"observedGeneration": marker.metadata.generation, "matchedPods": matched}
         if not known.status.get("matchedPods") and not matched:
-            # A missing number and zero are equal.
+            # A missing number and zero are equivalent.
             known = KnownStatus({**known.status, "matchedPods": matched}, known.version)
         written = await write_status(
             self._client,

@@ -21,7 +21,7 @@ from app.kube.text import first_of
 from app.pods.predicates import is_active, is_ready
 
 # Conditions about Pods that were created without their sidecars. Condition ``SidecarsMissing`` of a Pod names the sets;
-# it is written once, after the webhook was missing, so that it survives a restart of the manager. Condition
+# it is written once, when the webhook is registered again, and survives a restart of the manager. Condition
 # ``PodsMissed`` of a set counts the Pods that still run without its containers. [MGR-123, SS-136]
 
 #: The index of Pods by the sets whose containers they lack.
@@ -142,8 +142,8 @@ def limits_of(group: str, kind: str, workload: Mapping[str, Any]) -> Limits:
 
 
 def next_step(pods: Sequence[Pod], missed: Sequence[Pod], limits: Limits) -> Step:
-    """Return the next action. ``pods`` are the active Pods of the workload, ``missed`` those that lack their sidecars,
-    in order; at least one.
+    """Return the next action. ``pods`` are the active Pods of the workload, ``missed`` those that lack their sidecars
+    (at least one, in order).
 
     Pods are evicted one at a time, and only while all replicas exist. A Pod that is not ready comes first.
     """
@@ -172,7 +172,7 @@ def _count(value: object, default: int) -> int:
 # webhook, and nothing else shows that sidecars are missing. [MGR-123]
 
 REASON: Final = "SidecarsMissing"
-#: Maximum difference between the API server's clock and ours. Looking too far back does no harm: a reviewed Pod records
+#: Maximum difference between the API server's clock and ours. A larger value does no harm: every reviewed Pod records
 #: its sets.
 CLOCK_SKEW: Final = timedelta(seconds=30)
 

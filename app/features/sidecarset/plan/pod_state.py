@@ -69,7 +69,7 @@ def condition_patch(pod: Pod, set_name: str, upgradable: bool, now: datetime) ->
 
 
 # State of one Pod relative to one SidecarSet: whether it counts, is updated, is ready, or waits for an update, and why.
-# Each event requires the evaluation of one Pod, however many Pods the set has. [SS-82, SS-91, SS-92, SS-96]
+# After each event, only one Pod is evaluated, however many Pods the set has. [SS-82, SS-91, SS-92, SS-96]
 
 #: A Pod's record of each set's last change; None if unreadable.
 States: TypeAlias = "Mapping[str, InPlaceState] | None"
@@ -213,7 +213,7 @@ def _busy_twins(view: SetView, pod: Pod) -> dict[str, str]:
 
 
 def twins_to_idle(view: SetView, pod: Pod) -> dict[str, str]:
-    """Return the former working twins that an upgrade left on their image, mapped to their successors.
+    """Return the former working twins that still run their image after an upgrade, mapped to their successors.
 
     Twins with a former empty image of the set are already idle (their version annotation is 0) and are left out.
     """

@@ -24,7 +24,7 @@ _DONE: Final = PodFacts(True, True, True, "")
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The outcome for one Pod. Step 0 means it is not changed."""
+    """The outcome for one Pod. ``number`` is 0 if the Pod is not changed."""
 
     number: int
     pod: Pod
@@ -33,7 +33,7 @@ class Step:
 
 
 def judged(view: SetView, pods: Sequence[Pod], labels_of: NamespaceLabels) -> PodCounts:
-    """Return the facts about all Pods."""
+    """Return the facts about the Pods, and their sums."""
     pod_counts = PodCounts()
     for pod in pods:
         pod_counts.observe(key_of(pod), pod_facts(view, pod, labels_of(pod)), pod)
@@ -105,7 +105,8 @@ def standing(view: SetView, one: Judged, pod_counts: PodCounts, obstacle: Obstac
     return "outdated", waits_for(view, facts, pod_counts)
 
 
-# Why a Pod cannot be updated in place: the first field besides images in which the set differs. [SS-93]
+# Why a Pod cannot be updated in place: the first field, other than images, in which the set differs from the Pod's
+# revision. [SS-93]
 
 _LISTS = ("containers", "initContainers")
 

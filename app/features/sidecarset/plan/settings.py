@@ -78,7 +78,7 @@ class SetView:
     hash_without_image: str = ""
     #: Sidecar without a twin → its target image.
     images: Mapping[str, str] = field(default_factory=dict)
-    #: [SS-58]
+    #: Names of the set's sidecars, as recorded in hash annotations. [SS-58]
     sidecar_list: tuple[str, ...] = ()
     patches: tuple[MetadataPatch, ...] = ()
     strategy: Strategy = Strategy()
@@ -253,13 +253,13 @@ def with_state(pod: Pod, set_name: str, digest: str, now: str, changed: Mapping[
 
 
 def _objects(text: str) -> dict[str, object]:
-    """Return the entries of an annotation. An unreadable annotation, or one of too many sets, is rewritten."""
+    """Return the entries of an annotation; none if it is unreadable or has too many, so that it is rewritten."""
     try:
         found = as_object(orjson.loads(text)) if text else {}
     except orjson.JSONDecodeError:
         return {}
     if len(found) >= MAX_SETS or nested_deeper(found):
-        return {}  # nested deeper, it could not be serialized again
+        return {}  # nested too deeply to be serialized again
     return {name: entry for name, entry in found.items() if isinstance(entry, dict)}
 
 

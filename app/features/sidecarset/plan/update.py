@@ -116,8 +116,8 @@ def next_pods(
 def next_to_idle(
     strategy: Strategy, pod_counts: PodCounts, held: Collection[str], neighbors: Neighbors
 ) -> list[Judged]:
-    """Return the Pods whose former twin gets the empty image now. A ready Pod is briefly unavailable: at most
-    maxUnavailable of those are returned, but always at least one. [SS-81]"""
+    """Return the Pods whose former twin gets the empty image now. This makes a ready Pod briefly unavailable, so at
+    most maxUnavailable ready Pods are returned, but at least one. [SS-81]"""
     limit = max(1, max_unavailable_of(strategy.max_unavailable, pod_counts.counts.matched))
     left = limit - pod_counts.down - neighbors.writing(pod_counts)
     taken: list[Judged] = []
@@ -145,7 +145,8 @@ def in_order(strategy: Strategy, candidates: Iterable[Judged], pod_counts: PodCo
     return [found[id(pod)] for pod in pods]
 
 
-#: Maximum number of terms that one ``*`` expands to: one for each of the most common values. Each reorders all Pods.
+#: Maximum number of terms that one ``*`` expands to: one for each of the most common values. Each term reorders all
+#: Pods.
 MAX_VALUES: Final = 256
 
 
@@ -231,7 +232,8 @@ def _upgrade(
         change.images[target] = wanted
     elif working_twin(sidecar, working) == target:
         return
-    # The set was rolled back to the image the former twin still runs: it works again, and the other becomes idle.
+    # The set was rolled back to the image that the former twin still runs: that twin works again, and the other becomes
+    # idle.
     working[sidecar.name] = target
     before = annotations.get(f"{names.SIDECARSET_VERSION_PREFIX}{other}", "0")
     change.annotations[f"{names.SIDECARSET_VERSION_PREFIX}{target}"] = version

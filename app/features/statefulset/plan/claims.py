@@ -166,8 +166,8 @@ def growths(resolved: ResolvedSpec, pod: Replica, claims: Claims) -> list[Growth
 
 
 def claim_counts(resolved: ResolvedSpec, replicas: Replicas, claims: Claims) -> list[dict[str, Any]]:
-    """Return the status per claim template: the number of Pods whose claim requests enough storage, and the number of
-    those whose claim has the requested capacity. Claims being deleted do not count. [AS-108]"""
+    """Return the status per claim template: the number of Pods whose claim requests enough storage, and how many of
+    these claims have the requested capacity. Claims being deleted do not count. [AS-108]"""
     counts = []
     for template in resolved.claim_templates:
         found = (claims(claim_name(template, pod.name)) for pod in replicas.wanted)
@@ -225,7 +225,7 @@ class Expandable(dict[str, bool | None]):
     """Whether a storage class allows volume expansion, by name; None for a class that does not exist."""
 
     def __contains__(self, name: object) -> bool:
-        """Return True for every name. For "", return whether there is a default class. [AS-31]"""
+        """Return True for every name except "", for which the result is whether there is a default class. [AS-31]"""
         return name != "" or super().__contains__(name)
 
     def __missing__(self, name: str) -> None:

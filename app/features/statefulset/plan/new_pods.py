@@ -66,7 +66,7 @@ class PodMaker:
         )
         spec = body["spec"]
         spec["hostname"] = name
-        spec.pop("subdomain", None)  # the template's never applies
+        spec.pop("subdomain", None)  # the template's value is never used
         if resolved.service_name:
             spec["subdomain"] = resolved.service_name
         if resolved.claim_templates:

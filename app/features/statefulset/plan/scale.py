@@ -136,8 +136,8 @@ def _delete(plan: ScalePlan, pod: Replica) -> None:
 def _wanted_again(replicas: Replicas, *, current: str, update: str) -> list[Replica]:
     """Return the Pods in slots whose pending deletion must be canceled. [AS-101]
 
-    Pods that the update is about to replace are not included. A paused update replaces no Pods: OrderedReady would wait
-    for them until the rollout is resumed. [AS-76]
+    Pods that the update is about to replace are not included, unless the update is paused: OrderedReady would wait for
+    them until the rollout is resumed. [AS-76]
     """
     waiting = [
         one

@@ -164,7 +164,7 @@ def settings_of(spec: api.StatefulSetSpec, gates: Gates, *, repairs: bool = Fals
         unordered=unordered is not None,
         priority=unordered.priority_strategy if unordered is not None else None,
         min_ready_seconds=max(0, rolling.min_ready_seconds or 0),
-        # With OnDelete, the period is unset: updates that have begun keep theirs.
+        # With OnDelete, the grace period is unset, so updates that have begun keep theirs.
         grace_seconds=None if spec.update_strategy.rolling_update is None else grace,
         history_limit=REVISION_HISTORY_LIMIT if limit is None else max(0, limit),
         lifecycle=Lifecycle.of(lifecycle),
@@ -178,8 +178,8 @@ def settings_of(spec: api.StatefulSetSpec, gates: Gates, *, repairs: bool = Fals
 
 
 def _image_pulls(spec: api.StatefulSetSpec, annotations: Mapping[str, str]) -> ImagePullSettings:
-    """Return the image pre-download settings; annotations override fields. The minimum of updated ready Pods is read
-    from its annotation later. [AS-145]"""
+    """Return the image pre-download settings; annotations override fields. The minimum number of updated, ready Pods
+    is read from its annotation later. [AS-145]"""
     rolling = spec.update_strategy.rolling_update
     found = ImagePullSettings.of(rolling.in_place_update_strategy if rolling is not None else None)
     if names.PRE_DOWNLOAD_PARALLELISM in annotations:

@@ -32,7 +32,7 @@ def base_status(
     begun: Collection[PodFacts] = (),
 ) -> dict[str, Any]:
     """Return the status without conditions and claims. ``now`` is in POSIX seconds; ``begun`` are Pods whose update or
-    deletion has begun, so that they no longer count at their revision. [AS-84, AS-92]"""
+    deletion has begun; they no longer count at their revision. [AS-84, AS-92]"""
     everyone = replicas.everyone
     current, update = short_hash(revisions.current.name), short_hash(revisions.update.name)
     ready = [one for one in everyone if one.running_and_ready]

@@ -33,7 +33,7 @@ class Subset:
     current: int = 0
     ready: int = 0
     unschedulable: bool = False
-    #: Pods that are kept although they may be unable to run, because substitutes run elsewhere.
+    #: Pods kept although they may be unable to run; substitutes for them run in other subsets.
     reserved: int = 0
     #: Whether the subset was unschedulable when this reconcile began.
     marked: bool = False
@@ -119,7 +119,7 @@ def _between(replicas: int | None, subsets: Sequence[Subset], adapt: _Adapt) -> 
 
 
 def _adapted(subset: Subset, bounds: Bounds) -> Bounds:
-    """Keep running Pods. An unschedulable subset gets no more than its running Pods or its minimum. [UD-38]"""
+    """Keep running Pods. An unschedulable subset gets its running Pods, or its minimum if that is greater. [UD-38]"""
     if not subset.exists:
         return bounds
     if subset.unschedulable:
@@ -227,7 +227,7 @@ def schedulability(
             return Schedulability(False, before, pending.remaining)
         return Schedulability(True, _condition("False", RESCHEDULE, now), float(duration_seconds))
     since = parsed_rfc3339(before.get("lastTransitionTime")) or now
-    # Subtract rather than add: users may write any time, and dates would overflow.
+    # Subtract rather than add: the status may contain any time, and a sum could exceed the largest date.
     left = duration_seconds - (now - since).total_seconds()
     if left > 0:
         return Schedulability(True, before, left)

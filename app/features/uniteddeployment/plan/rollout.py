@@ -133,7 +133,7 @@ def judged(found: Situation) -> Mapping[str, Any]:
 
 
 def _judged_with_reservation(found: Situation) -> Mapping[str, Any]:
-    """Like :func:`judged`, if Pods are reserved. [UD-53, UD-56, UD-57]"""
+    """Compute the same as :func:`judged` if Pods are reserved. [UD-53, UD-56, UD-57]"""
     conditions = schedulable_conditions(found.status)
     schedulable: dict[str, Schedulability] = {}
     reservations: dict[str, Reservation] = {}
@@ -142,7 +142,7 @@ def _judged_with_reservation(found: Situation) -> Mapping[str, Any]:
         name = subset.name
         before, workload = conditions.get(name), found.existing.get(name)
         if workload is None:
-            # Whether the Pods of a new subset can run is still unknown. [UD-53]
+            # It is still unknown whether the Pods of a new subset can run. [UD-53]
             if before is None and found.status.get("subsetStatuses"):
                 before = marked_condition(None, True, "subset was just created", found.now, reason=CREATED)
             schedulable[name] = Schedulability(False, before)

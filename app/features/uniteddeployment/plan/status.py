@@ -225,7 +225,7 @@ FOUND: Final = "reserved pods found"
 NONE_FOUND: Final = "no reserved pods"
 SCALED_UP: Final = "subset just recovered scaled up"
 #: Delay added to timers, so that the deadline has passed when they fire.
-_LATER: Final = 0.001
+TIMER_TOLERANCE: Final = 0.001
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,8 +272,8 @@ def reservation(
     """Decide which Pods of a subset are reserved. [UD-56]
 
     ``update``: the updated revision. ``held``: number of Pods that stay at an old revision, or None for all.
-    ``unschedulable``: the subset's condition so far. ``updating_since``: when the rollout began. ``written``: labels by
-    UID that are not in the cache yet.
+    ``unschedulable``: whether the subset was unschedulable before. ``updating_since``: when the rollout began.
+    ``written``: labels by UID that are not in the cache yet.
     """
     active = [pod for pod in pods if is_active(pod)]
     late = {pod.metadata.uid: pending_seconds(pod, limits.critical, now) for pod in active}
@@ -300,16 +300,16 @@ def reservation(
             settled = not is_outdated and ready_in is not None and ready_in < 0
             reserved = not settled
             if reserved and ready_in is not None and not is_outdated:
-                times.append(ready_in + _LATER)
+                times.append(ready_in + TIMER_TOLERANCE)
         elif not is_outdated:
             reserved = left is not None and left < 0
             if left is not None and not reserved:
-                times.append(left + _LATER)
+                times.append(left + TIMER_TOLERANCE)
         else:
             stuck = blocked or (left is not None and left < 0)
             reserved = stuck and overdue_in < 0
             if not reserved and (blocked or left is not None):
-                times += [max(one, 0.0) + _LATER for one in (overdue_in, left or 0.0) if one > 0]
+                times += [max(one, 0.0) + TIMER_TOLERANCE for one in (overdue_in, left or 0.0) if one > 0]
         if reserved:
             uids.add(pod.metadata.uid)
         overdue += reserved and is_outdated and is_ready(pod)
@@ -323,7 +323,7 @@ def schedulability(
 ) -> tuple[Schedulability, int]:
     """Return whether a subset is schedulable, and how many of its ``wanted`` Pods may be unable to run. [UD-57]
 
-    In an unschedulable subset, missing Pods count as reserved, because they will be once they are created. [UD-40]
+    In an unschedulable subset, missing Pods count as reserved, because they will be reserved once created. [UD-40]
     """
     marked = is_marked(before)
     missing = max(0, wanted - found.active) if marked else 0

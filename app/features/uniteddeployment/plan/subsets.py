@@ -46,7 +46,6 @@ GENERATED: Final = 5
 LONGEST_LABELED: Final = 52
 #: Default of maxUnavailable, by kind.
 _MAX_UNAVAILABLE: Final[Mapping[str, str]] = {CLONE_SET: cloneset.MAX_UNAVAILABLE, DEPLOYMENT: "25%"}
-#: Resource of each template.
 RESOURCES: Final[Mapping[str, Resource]] = {
     STATEFUL_SET: STATEFULSETS,
     DEPLOYMENT: DEPLOYMENTS,
@@ -107,7 +106,7 @@ decode_subset_workload = decoder(SubsetWorkload)
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A workload to write, for the subset of this name."""
+    """A workload to write, and the name of its subset."""
 
     subset: str
     labels: Mapping[str, str]
@@ -128,7 +127,7 @@ class Wanted:
     patch: str
     #: Overrides maxUnavailable of the template, if set. [UD-58]
     max_unavailable: int | None = None
-    #: The workload to write now; None if it need not change, or ``later`` reconciles build it.
+    #: The workload to write now. None if it need not change or, with ``later``, if a later reconcile builds it.
     built: Built | None = None
     later: bool = False
 
@@ -146,7 +145,7 @@ def built_workload(
     """Build the desired workload. Raises SubsetError if the patch or the node selector term cannot be merged. [UD-28 …
     UD-31, UD-58]
 
-    The workload may be larger than the UnitedDeployment, and there may be a thousand subsets.
+    The result may be larger than the UnitedDeployment, which may have a thousand subsets: do not build all at once.
     """
     template = wanted.template
     ours = {names.SUBSET_NAME: subset.name, names.UNITED_REVISION_HASH: wanted.revision}
@@ -304,15 +303,15 @@ def _add_node_term(spec: dict[str, Any], term: Mapping[str, Any], subset: str) -
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """Workloads to keep, delete, release and adopt. Their kinds are given by the name of the template."""
+    """Workloads to keep, delete, release and adopt. Each kind is given as the name of its template."""
 
     #: Workload by subset name.
     existing: Mapping[str, SubsetWorkload]
-    #: Owned but surplus: the subset was removed, the kind has changed, or the subset has another workload.
+    #: Owned but surplus workloads: the subset was removed, the kind has changed, or the subset has another workload.
     surplus: Sequence[tuple[str, SubsetWorkload]]
-    #: Owned, but their labels no longer match the selector.
+    #: Owned workloads whose labels no longer match the selector.
     release: Sequence[tuple[str, SubsetWorkload]] = ()
-    #: Without a controller, for subsets that have no workload.
+    #: Workloads without a controller, for subsets that have no workload.
     adopt: Sequence[SubsetWorkload] = ()
 
 
