@@ -293,8 +293,9 @@ class ReviewEndpoint(_PostEndpoint):
 class UnknownPathEndpoint(_PostEndpoint):
     """Answers reviews sent to a path that this version does not serve.
 
-    Another version, or OpenKruise, may have registered the path. Its reviews are allowed; otherwise every write of the
-    kind would fail until the entry is removed. Paths that are not webhook paths are refused. [MGR-141]
+    Another version, or OpenKruise, may have registered the path. Reviews sent to it are allowed; otherwise every write
+    of the registered kind would fail until the registration is removed. Paths that are not webhook paths are refused.
+    [MGR-141]
     """
 
     def __init__(self, app: AdmissionApp, served: tuple[str, ...], stats: PathStats) -> None:
@@ -376,9 +377,9 @@ def _named(review: Review) -> str:
     return f"{kind} {quoted(review.namespace)}/{quoted(name)}" if review.namespace else f"{kind} {quoted(name)}"
 
 
-# The FastAPI application: one raw ASGI endpoint per webhook path, /convert and /healthz. Every Pod creation waits for
-# these responses, so ``AdmissionApp`` looks up webhook paths in a dict before middleware and routing. A FastAPI route
-# with a Request parameter would more than double the cost of a review.
+# The FastAPI application: a raw ASGI endpoint for each webhook path, plus /convert and /healthz. Every Pod creation
+# waits for these responses, so ``AdmissionApp`` looks up webhook paths in a dict before middleware and routing. A
+# FastAPI route with a Request parameter would more than double the cost of a review.
 
 #: Number of decisions shown on the debug page.
 KEPT_DECISIONS: Final = 100

@@ -84,7 +84,7 @@ def shown(rows: Collection[T], place: Callable[[T], Any]) -> dict[str, Any]:
 
 
 class SectionRows:
-    """Rows of one kind. ``lacking`` holds the Pods that are missing its objects; None for kinds without a judge."""
+    """Rows of one kind. ``lacking`` lists the Pods that lack one of its objects; None for kinds without a judge."""
 
     def __init__(self, section: DashboardSection[Any], lacking: Lacking | None) -> None:
         self._section = section

@@ -122,7 +122,8 @@ def target_revision(stored: Mapping[str, Any]) -> str:
 
 K = TypeVar("K")
 
-#: Maximum number of revisions in a row. Revisions are Pod labels, so a tenant can set a different one on each Pod.
+#: Maximum number of revisions shown in one row. Revisions are Pod labels, so a tenant can set a different one on each
+#: Pod.
 MAX_REVISIONS: Final = 10
 
 #: Labels with a Pod's revision: the second for Pods of ReplicaSets, the first for all others.

@@ -13,9 +13,10 @@ from app.kube.objects import Object
 
 T = TypeVar("T", bound=Object)
 
-#: Total size of a kind's objects in one namespace at which comparing a new object with them counts as slow (20 ms with
-#: 200 budgets of this total size), and the maximum number of such kinds and namespaces to remember.
+#: If the objects of a kind in a namespace have at least this total size, comparing a new object with them counts as
+#: slow (20 ms with 200 budgets).
 LARGE_BYTES: Final = 64 * 1024
+#: Maximum number of such pairs of kind and namespace to remember.
 MAX_LARGE: Final = 1000
 
 

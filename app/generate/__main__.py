@@ -103,7 +103,7 @@ def _kind_pages() -> dict[str, str]:
 
 
 def _protected_kinds() -> str:
-    """Return the table of protected kinds with the rows of features; the rows above the line are kept."""
+    """Return the table of protected kinds: the rows above the marker unchanged, then those that features declare."""
     text = SHIPPED.read_text("utf-8").partition(_ROWS_OF_SLICES)[0]
     rows = [_row(protected) for one in features() for protected in one.protected]
     return text + _ROWS_OF_SLICES + yaml.safe_dump(rows, sort_keys=False, default_flow_style=None)

@@ -85,7 +85,7 @@ class AiohttpTransport:
     async def _send(self, request: Request, seconds: float | None) -> aiohttp.ClientResponse:
         """Return the response head; ``seconds`` limits the time until the body is read. Raises one of _FAILURES."""
         config = self.config
-        # Set all headers that aiohttp would add; otherwise it copies the headers to check for each.
+        # Set every header that aiohttp would add; otherwise it copies all headers to find the missing ones.
         headers = {**_HEADERS, **request.headers}
         if authorization := await config.authorization():
             headers["Authorization"] = authorization

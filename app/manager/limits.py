@@ -41,7 +41,7 @@ from app.kube.store import Change
 logger = logging.getLogger(__name__)
 
 SERVICE_NAMESPACE: Final = "default"
-#: The Service, and the EndpointSlices in which API servers list themselves.
+#: Name of the API server's Service, and of the EndpointSlice in which API servers list themselves.
 SERVICE_NAME: Final = "kubernetes"
 ENDPOINTSLICE_PERMISSION: Final = PolicyRule(
     ("list", "watch"), (ENDPOINTSLICES.group,), (ENDPOINTSLICES.plural,), names=(SERVICE_NAME,)

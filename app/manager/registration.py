@@ -123,8 +123,8 @@ class Attempts:
 
 #: Seconds between checks for CRDs while none is installed.
 MISSING_SECONDS: Final = 1.0
-#: Burst and rate per second of repairs per object, so that two conflicting writers do not overload the API server. A
-#: rotation writes every object three times, regardless of the number of kinds.
+#: Limits on repairs of one object (burst, and rate per second), so that two conflicting writers do not overload the API
+#: server. A rotation writes every object three times, regardless of the number of kinds.
 REPAIRS_BURST: Final = 10
 REPAIRS_PER_SECOND: Final = 0.1
 #: Seconds the leader keeps an entry it does not declare, because a terminating replica may still serve it. [MGR-120]

@@ -112,7 +112,7 @@ class ScaleStrategy(_ScaleFields):
     """Whether the replacement of a Pod not deleted by the controller reuses that Pod's claims and name. Otherwise the
     claims are deleted."""
     exclude_preparing_delete: bool = False
-    """Whether Pods waiting for their preDelete hook do not count as replicas, so that they are replaced at once."""
+    """If true, Pods waiting for their preDelete hook do not count as replicas, so they are replaced at once."""
 
 
 class ScaleStrategyV1Alpha1(_ScaleFields):

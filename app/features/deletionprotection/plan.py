@@ -180,7 +180,8 @@ def _storage_version(spec: Mapping[str, Any]) -> str:
             raise _UndecodableError(f"spec.versions[{index}]: expected an object")
         if version.get("storage") is True:
             return _field(version, "name", str, "", f"spec.versions[{index}].")
-    return _field(spec, "version", str, "", "spec.")  # apiextensions.k8s.io/v1beta1 could have a single version
+    # In apiextensions.k8s.io/v1beta1, the only version may be in spec.version.
+    return _field(spec, "version", str, "", "spec.")
 
 
 # ---- lookup results

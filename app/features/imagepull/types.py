@@ -88,7 +88,7 @@ class ImagePullTemplate(ApiModel):
     selector: NodeSelector | None = None
     """Selects nodes by name or by label. Defaults to all nodes. Mutually exclusive with podSelector."""
     pod_selector: LabelSelector | None = None
-    """Selects the nodes that run Pods of the job's namespace with these labels. Mutually exclusive with selector."""
+    """Selects the nodes that run Pods with these labels in the job's namespace. Mutually exclusive with selector."""
     parallelism: IntOrString | None = None
     """Number of nodes that may pull at the same time. Defaults to 1; 0 pauses the job."""
     pull_policy: PullPolicy | None = None
@@ -98,8 +98,8 @@ class ImagePullTemplate(ApiModel):
     sandbox_config: SandboxConfig | None = None
     """Pod metadata passed to the container runtime with each pull."""
     image_pull_policy: str = ""
-    """IfNotPresent (the default) skips nodes that have the image. Always contacts the registry, which mutable tags
-    require."""
+    """IfNotPresent (the default) skips nodes that have the image. With Always, every node contacts the registry, which
+    mutable tags require."""
 
 
 class ImagePullJobSpec(ImagePullTemplate):

@@ -331,8 +331,8 @@ def wanted_fields(annotations: Mapping[str, str]) -> dict[str, Any]:
 
 
 def is_generated(present: PersistentPodState, workload: Workload) -> bool:
-    """Return whether the object was generated from annotations, by this controller or OpenKruise. A user may also have
-    created it with the workload as its owner."""
+    """Return whether the object appears to be generated from annotations, by this controller or OpenKruise. An object
+    that a user created with the workload as its owner looks the same."""
     owners, spec = present.metadata.owner_references, present.spec
     preferred = spec.preferred_persistent_topology or []
     return (

@@ -166,8 +166,7 @@ class RevisionRecorder:
         self._contents.pop(owner_uid, None)
 
     def revisions(self, owner: SidecarSet) -> list[Revision]:
-        """Return the set's revisions in the cache and in local writes, oldest first, without those of another owner.
-        [SS-75]"""
+        """Return the revisions that the set owns, from the cache and from local writes, oldest first. [SS-75]"""
         return self._history.known.of(owner.name, set_owner(owner), self._store.by_index(RECORDED_SET, owner.name))
 
     def _recorded(self, owner: SidecarSet) -> RecordedSet:

@@ -30,7 +30,7 @@ class RollingUpdate(ApiModel):
     """Parameters of a rolling update."""
 
     partition: Int32 | None = None
-    """Number of Pods, those with the lowest ordinals, that keep the old template. Defaults to 0."""
+    """Number of Pods that keep the old template, counted from the lowest ordinal. Defaults to 0."""
     max_unavailable: IntOrString | None = None
     """Maximum number or percentage (rounded down, to at least 1) of Pods that may be unavailable during the update.
     Defaults to 1. Values above 1 require podManagementPolicy Parallel."""

@@ -80,7 +80,7 @@ def name_errors(metadata: Mapping[str, Any], *, new: bool) -> list[FieldError]:
     name, errors = str(metadata.get("name") or ""), metadata_errors(metadata, is_dns1123_label)
     if new and not errors and len(name) > LONGEST_NAME:
         words = (
-            f"must be no more than {LONGEST_NAME} characters: followed by a revision hash, it becomes the label "
+            f"must be no more than {LONGEST_NAME} characters: the name and a revision hash form the value of label "
             f"{names.CONTROLLER_REVISION_HASH} of every Pod, which is limited to {LABEL_VALUE_MAX_LENGTH}"
         )
         errors.append(invalid(Path("metadata").child("name"), name, words))

@@ -129,7 +129,7 @@ Json = dict[str, Any]
 
 
 def owner_of(job: ImageListPullJob) -> Owner:
-    """Return the list in the form used in owner references."""
+    """Return the ImageListPullJob as an owner, for owner references."""
     return Owner.of(IMAGE_LIST_PULL_JOB.resource(), job.metadata)
 
 
