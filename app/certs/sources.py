@@ -51,7 +51,7 @@ class CertificateSource(Protocol):
 
     @property
     def next_step_in(self) -> float | None:
-        """Return the seconds until ``ensure`` must be called for the next step, or None if unknown."""
+        """Return the seconds until ``ensure`` can take the next step, or None if no step is pending."""
         ...
 
     async def ensure(self, published: bytes = b"") -> CertificateSet:

@@ -187,9 +187,7 @@ def _openkruise() -> tuple[Flag, ...]:
             _between(1, 100, "1 to 100"),
             "percentage of a NodeImage's free space that one namespace may use",
         ),
-        Flag(
-            "nodeimage-creation-delay", 30.0, parse_duration, "delay between the creation of a Node and its NodeImage"
-        ),
+        Flag("nodeimage-creation-delay", 30.0, parse_duration, "delay of a NodeImage after its Node becomes ready"),
         Flag("assign-bcj-pods-by-scheduler", True, parse_bool, "let the scheduler place the Pods of BroadcastJobs"),
         Flag("assign-pods-by-scheduler", True, parse_bool, "let the scheduler place the Pods of DaemonSets"),
         Flag(

@@ -204,7 +204,7 @@ class Life(msgspec.Struct, frozen=True, array_like=True):
     hangs: int = 0
     #: When it was started, or when it exited if it is not running.
     started: float = 0.0
-    #: Time of the first exit after its last run of at least STABLE_SECONDS; 0 if it never exited.
+    #: When its last run of at least STABLE_SECONDS ended, else the time of its first exit; 0 if it never exited.
     failing_since: float = 0.0
 
     def failing_seconds(self, now: float) -> float:

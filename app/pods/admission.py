@@ -252,7 +252,7 @@ class PodValidator(Protocol):
 # field manager, so no other Pod is affected, and the managed fields of Pods created while the webhook is unavailable
 # stay correct.
 
-#: The feature gate that keeps the managed fields of a CloneSet's Pods.
+#: The feature gate that keeps the managed fields of the Pods of CloneSets, StatefulSets and DaemonSets.
 GATE: Final = "CloneSetPodManagedFields"
 #: The field manager that requests a Pod without managed fields on creation.
 UNTRACKED: Final = f"{USER_AGENT}-untracked"

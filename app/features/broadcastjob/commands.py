@@ -119,7 +119,7 @@ def planned(found: Situation) -> str:
     shown = _SHOWN.get(step.next) or (
         one_line(f"it fails: {step.reason}: {step.message}") if step.next is Next.FAIL else "it is running"
     )
-    return f"{head}; {shown}\n{table([('NODE', 'POD', 'ACTION', 'REASON'), *rows_of(found)])}"
+    return f"{head}; {shown}\n{table([('NODE', 'POD', 'ACTION', 'BECAUSE'), *rows_of(found)])}"
 
 
 def todo(found: Situation) -> list[str]:

@@ -82,7 +82,7 @@ FEATURE: Final = Feature(
         Gate(STRICT_VALIDATION, "Rejects CloneSets with likely mistakes that OpenKruise admits"),
         # The field ownership of these Pods is rarely used, and tracking it doubles the API server's work for each
         # write.
-        Gate(MANAGED_FIELDS, "Keeps metadata.managedFields on the Pods of CloneSets and StatefulSets"),
+        Gate(MANAGED_FIELDS, "Keeps metadata.managedFields on the Pods of CloneSets, StatefulSets and DaemonSets"),
         # OpenKruise recreates one Pod for each surge Pod instead.
         Gate("CloneSetInPlaceSurge", "With maxSurge, updates Pods in place and then deletes the surge Pods again"),
     ),

@@ -250,7 +250,7 @@ async def _planned(client: Client, stored: Stored) -> tuple[list[str], list[str]
             )
         )
     notes = [f"{type_}: {message}" for type_, _, message in step.conditions if message]
-    shown = table([("POD", "CONTAINERS", "ACTION", "REASON"), *rows])
+    shown = table([("POD", "CONTAINERS", "ACTION", "BECAUSE"), *rows])
     return [head, *shown.split("\n"), *map(one_line, notes)], todo
 
 

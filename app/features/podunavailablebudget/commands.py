@@ -69,7 +69,7 @@ async def explain_object(client: Client, stored: Stored, enabled: Enabled) -> Re
         return report([*sentences, "It has no Pods."])
     now, judging = client.clock.now(), _judging(enabled)
     rows = [_row(budget, pod, now, judging) for pod in sorted(members.pods, key=lambda pod: pod.metadata.name)]
-    pods = table([("POD", "AVAILABLE", *OPERATIONS.values(), "REASON"), *rows])
+    pods = table([("POD", "AVAILABLE", *OPERATIONS.values(), "BECAUSE"), *rows])
     return report([*sentences, "", *pods.split("\n")], ways_out(members.pods))
 
 

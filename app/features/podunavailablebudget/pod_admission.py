@@ -31,7 +31,7 @@ class BudgetStep:
         self._owners = owners
 
     def __call__(self, draft: PodDraft, review: Review) -> StepOutcome:  # noqa: ARG002  # the protocol's
-        """Assign the oldest matching budget in the namespace. Owners are live_pods up only if a budget has a target.
+        """Assign the oldest matching budget in the namespace. Owners are looked up only if a budget has a target.
         [PUB-31]"""
         if not self._claims.names(draft.namespace):
             return None

@@ -333,7 +333,7 @@ async def restart(client: Client, stored: Stored) -> str:
 
 
 async def _owner(client: Client, pod: Pod) -> tuple[str, str, str]:
-    """Return the namespace, kind and name of the Pod's workload; a ReplicaSet is replaced with its Deployment."""
+    """Return the namespace, kind and name of the Pod's workload; for a ReplicaSet, those of its Deployment, if any."""
     namespace, reference = pod.metadata.namespace, pod.metadata.controller
     if reference is None:
         return namespace, "Pod", pod.metadata.name

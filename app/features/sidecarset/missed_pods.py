@@ -216,9 +216,7 @@ class Repair:
         except IntOrPercentError as error:
             return Step(left=f"the limits of its workload cannot be read: {error}")
         if limits is None:
-            return Step(
-                left="its workload is gone, or is of a kind whose Pods are not replaced; delete the Pod yourself"
-            )
+            return Step(left="its workload was deleted, or is of an unsupported kind; delete the Pod yourself")
         return next_step(pods, missed, limits)
 
     async def _evict(self, pod: Pod) -> None:

@@ -328,7 +328,7 @@ COMMANDS: Final = Commands(
     own_history=History(recorded, undo),
     paused_in=paused_at,
     pods=pods_of,
-    no_migration="creates its own workloads and adopts none; create one and, as it scales out, scale in the old one",
+    no_migration="creates its own workloads and adopts none; create it, and scale in the old workload as it scales out",
     containers_at=tuple(
         ("spec", "template", kind, "spec", "template", "spec", field)
         for kind in (STATEFUL_SET, ADVANCED_STATEFUL_SET, CLONE_SET, DEPLOYMENT)

@@ -45,7 +45,7 @@ from app.pods.predicates import is_active
 
 #: Headings of the two tables.
 _SUBSETS: Final = ("SUBSET", "LIMIT", "PODS", "CREATING", "DELETING", "FREE", "NEXT POD")
-_PODS: Final = ("POD", "VERSION", "SUBSET", "COST", "REASON")
+_PODS: Final = ("POD", "VERSION", "SUBSET", "COST", "BECAUSE")
 
 
 @dataclass(frozen=True, slots=True)

@@ -405,7 +405,7 @@ class WorkloadSpreadReconciler:
         return failures
 
     async def _patch(self, pod: Pod, metadata: Mapping[str, Any]) -> None:
-        """Merge ``metadata`` into that of the Pod with this UID. A deleted Pod is ignored. Raises KubeError."""
+        """Patch the metadata of this Pod, identified by UID. A deleted Pod is ignored. Raises KubeError."""
         body = {"metadata": {**metadata, "uid": pod.metadata.uid}}
         try:
             written = await self._client.patch(

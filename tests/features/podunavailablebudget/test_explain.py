@@ -56,7 +56,7 @@ async def test_explain_shows_the_budget_its_pods_and_the_next_change(cluster: Sm
         "PodUnavailableBudget shop: at most 40% of 5 desired Pods may be unavailable.",
         "3 are available, 3 must stay available, 1 granted but not carried out yet: the next request is refused.",
         "",
-        "POD AVAILABLE DELETION EVICTION UPDATE REASON",
+        "POD AVAILABLE DELETION EVICTION UPDATE BECAUSE",
         "web-0 no: its removal was granted granted granted granted a disruption of the Pod is already granted",
         "web-1 no: it is not ready granted granted granted the Pod is already unavailable",
         "web-2 yes granted granted granted an annotation exempts the Pod from protection",

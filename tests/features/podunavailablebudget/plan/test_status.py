@@ -162,9 +162,9 @@ def test_a_pod_that_survives_its_granted_deletion_counts_again_and_is_reported()
     assert (waiting.overdue, waiting.status.current_available) == (("p1",), 1)
     assert waiting.again_after is not None
     assert waiting.again_after < 0.1
-    live_pods = recompute(given_, Observed(pods(3), Expected(3), NOW, confirmed={"p1": facts("p1")}))
-    assert (live_pods.not_deleted, live_pods.status.current_available) == (("p1",), 2)
-    assert live_pods.status.disrupted_pods == {"p0": ago(20)}
+    found = recompute(given_, Observed(pods(3), Expected(3), NOW, confirmed={"p1": facts("p1")}))
+    assert (found.not_deleted, found.status.current_available) == (("p1",), 2)
+    assert found.status.disrupted_pods == {"p0": ago(20)}
 
 
 @pytest.mark.behaviour("PUB-55")
@@ -180,9 +180,9 @@ def test_a_granted_update_is_checked_after_ten_seconds() -> None:
     fresh, old = budget(unavailable={"p0": ago(10)}), budget(unavailable={"p0": ago(11)})
     assert recompute(fresh, Observed(pods(3), Expected(3), NOW)).status.unavailable_pods == {"p0": ago(10)}
     assert recompute(old, Observed(pods(3), Expected(3), NOW)).overdue == ("p0",)
-    live_pods = recompute(old, Observed(pods(3), Expected(3), NOW, confirmed={"p0": facts("p0", healthy=False)}))
-    assert (live_pods.status.unavailable_pods, live_pods.status.current_available) == (None, 2)
-    assert live_pods.not_deleted == ()
+    found = recompute(old, Observed(pods(3), Expected(3), NOW, confirmed={"p0": facts("p0", healthy=False)}))
+    assert (found.status.unavailable_pods, found.status.current_available) == (None, 2)
+    assert found.not_deleted == ()
 
 
 @pytest.mark.behaviour("PUB-56")
@@ -333,8 +333,8 @@ def test_an_invalid_grant_time_has_no_effect(noted: str) -> None:
     garbage = {"nobody": noted, "p0": noted}
     found = recompute(budget(disrupted=garbage, unavailable=garbage), Observed(pods(3), Expected(3), NOW))
     assert set(found.status.disrupted_pods or {}) == {"p0"}
-    live_pods = Observed(pods(3), Expected(3), NOW, confirmed={"p0": facts("p0")})
-    found = recompute(budget(disrupted=garbage, unavailable=garbage), live_pods)
+    found = Observed(pods(3), Expected(3), NOW, confirmed={"p0": facts("p0")})
+    found = recompute(budget(disrupted=garbage, unavailable=garbage), found)
     assert (found.status.disrupted_pods, found.status.unavailable_pods) == (None, None)
     assert found.status.current_available == 3
 
