@@ -316,7 +316,7 @@ class World:
     async def _quiet(self) -> None:
         await self._until(lambda: not self._volumes.tasks, "claims are released")
         # A controller may still wait for the answer to a request sent before the faults ended.
-        await self._until(lambda: self.clock.monotonic() > self._faults_until, "no request hangs")
+        await self.sleep_until_unhindered()
         before = Counter(self.checks.writes)
         await self.clock.sleep(QUIET_SECONDS)
         written = self.checks.writes - before if not self._subject.goes_on else Counter[str]()

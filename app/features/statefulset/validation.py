@@ -252,9 +252,9 @@ def annotation_warnings(metadata: Mapping[str, Any], spec: Mapping[str, Any]) ->
         words = 'must be "true" or "false"; it is treated as "false"'
         yield str(invalid(at, value, words))
     elif value == "true" and spec.get("podManagementPolicy") == PARALLEL:
-        yield f"{at}: has no effect, because no Pod waits for another with podManagementPolicy {PARALLEL}"
+        yield f"{at}: has no effect, because with podManagementPolicy {PARALLEL} no Pod waits for another"
     elif value == "true" and (spec.get("updateStrategy") or {}).get("type") == ON_DELETE:
-        yield f"{at}: has no effect, because nothing is updated with updateStrategy.type {ON_DELETE}"
+        yield f"{at}: has no effect, because with updateStrategy.type {ON_DELETE} nothing is updated"
 
 
 def warnings(spec: Mapping[str, Any], former: Mapping[str, Any] | None) -> Iterator[str]:

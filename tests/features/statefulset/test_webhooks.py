@@ -188,9 +188,9 @@ def test_settings_without_effect_get_a_warning() -> None:
     ("true", {"podManagementPolicy": "OrderedReady"}, ""),
     ("false", {}, ""),
     ("yes", {}, 'must be "true" or "false"; it is treated as "false"'),
-    ("true", {"podManagementPolicy": "Parallel"}, "no Pod waits for another with podManagementPolicy Parallel"),
+    ("true", {"podManagementPolicy": "Parallel"}, "with podManagementPolicy Parallel no Pod waits for another"),
     ("true", {"podManagementPolicy": "OrderedReady", "updateStrategy": {"type": "OnDelete"}},
-     "nothing is updated with updateStrategy.type OnDelete"),
+     "with updateStrategy.type OnDelete nothing is updated"),
 ])  # fmt: skip
 def test_a_repair_without_effect_gets_a_warning(value: str, spec: Json, warning: str) -> None:
     metadata = {"annotations": {"pykruise.io/repair-ordered-ready": value}}

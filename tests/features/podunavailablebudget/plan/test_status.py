@@ -333,8 +333,8 @@ def test_an_invalid_grant_time_has_no_effect(noted: str) -> None:
     garbage = {"nobody": noted, "p0": noted}
     found = recompute(budget(disrupted=garbage, unavailable=garbage), Observed(pods(3), Expected(3), NOW))
     assert set(found.status.disrupted_pods or {}) == {"p0"}
-    found = Observed(pods(3), Expected(3), NOW, confirmed={"p0": facts("p0")})
-    found = recompute(budget(disrupted=garbage, unavailable=garbage), found)
+    observed = Observed(pods(3), Expected(3), NOW, confirmed={"p0": facts("p0")})
+    found = recompute(budget(disrupted=garbage, unavailable=garbage), observed)
     assert (found.status.disrupted_pods, found.status.unavailable_pods) == (None, None)
     assert found.status.current_available == 3
 
