@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -19,20 +19,20 @@ from app.features.workloadspread.kind import WORKLOAD_SPREAD
 from app.features.workloadspread.plan.subsets import refuse_too_large
 from app.features.workloadspread.plan.targets import Whitelist, parse_whitelist
 from app.features.workloadspread.types import TargetReference, WorkloadSpread, WorkloadSpreadSubset
-from app.features.workloadspread.validation import patch_error, set_errors, unchecked_warnings, warnings
+from app.features.workloadspread.validation import TARGET, patch_error, set_errors, unchecked_warnings, warnings
 from app.framework.live import LiveObjects
 from app.framework.options import gate_is_off
 from app.framework.watched import Stores, Watched
 from app.kube.admission import STRANGER, Allowed, Denied, Handler, PolicyRule
 from app.kube.client import Client, get_or_none
-from app.kube.fielderrors import FieldError
+from app.kube.fielderrors import FieldError, internal
 from app.kube.jsonvalues import json_size
 from app.kube.objects import ConfigMap
 from app.kube.patches import PatchError, strategic_merge
 from app.kube.resources import DEPLOYMENTS, JOBS, REPLICASETS, STATEFULSETS
 from app.kube.store import Store
 from app.pods.claims import claim_volumes
-from app.pods.custom_workloads import ConfiguredList, WhitelistError
+from app.pods.custom_workloads import ConfiguredList, GroupKind, WhitelistError
 from app.pods.template_check import PERMISSION, template_errors
 
 # Validating webhook. [WS-5 … WS-14, WS-30]
@@ -71,13 +71,15 @@ async def judge(lookups: SpreadLookups, given: Submitted, *, enabled: bool) -> J
     if not enabled:
         return Denied(gate_is_off(GATE), code=403)
     spread, former, namespace = read(given.object), former_of(given.review, read), given.review.namespace
-    errors = set_errors(
-        spread,
-        former,
-        await lookups.others(namespace),
-        (await lookups.whitelist()).targets.keys(),
-        v1alpha1=given.version.name == names.V1ALPHA1,
-    )
+    custom: Collection[GroupKind] = ()
+    if spread.spec.target_ref.group_kind not in TARGETS:
+        try:
+            custom = (await lookups.whitelist()).targets.keys()
+        except WhitelistError as error:
+            # The list does not affect built-in targets. [WS-16]
+            return Denied(str(internal(TARGET, str(error))), code=500)
+    v1alpha1 = given.version.name == names.V1ALPHA1
+    errors = set_errors(spread, former, await lookups.others(namespace), custom, v1alpha1=v1alpha1)
     if errors:
         return errors
     new, template = new_patches(spread, former), None
@@ -168,12 +170,9 @@ class SpreadLookups:
         return await self._live.list(SPREADS, namespace)
 
     async def whitelist(self) -> Whitelist:
-        """Read the whitelist from the ConfigMap. An invalid one counts as empty."""
+        """Read the whitelist from the ConfigMap. Raises WhitelistError if it is invalid."""
         key = names.WORKLOAD_SPREAD_CUSTOM_WORKLOAD_WHITELIST_KEY
-        try:
-            return parse_whitelist(await self._live.configured(key, self._own_namespace))
-        except WhitelistError:
-            return Whitelist()
+        return parse_whitelist(await self._live.configured(key, self._own_namespace))
 
     async def template(self, target: TargetReference, namespace: str) -> Mapping[str, Any] | None:
         """Read the Pod template of the stored workload. Return None without a cluster: files contain no workloads."""

@@ -305,6 +305,11 @@ def test_operators_list_further_kinds() -> None:
     assert "GroupKind is not permitted" in create(spread(A, B, target=target), lookups).message
     files(CONFIGURATION).replace([configuration('{"workloads":[{"Group":"example.com","Kind":"Fleet"}]}')])
     assert create(spread(A, B, target=target), lookups).obj
+    files(CONFIGURATION).replace([configuration("no json")])
+    refused = create(spread(A, B, target=target), lookups)
+    assert refused.code == 500
+    assert "spec.targetRef: Internal error: ConfigMap kruise-configuration" in refused.message
+    assert create(spread(A, B), lookups).obj
 
 
 def configuration(text: str) -> ConfigMap:
