@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from heapq import nsmallest
 from typing import Any, Final
@@ -41,7 +42,15 @@ from app.kube.client import Client, get_or_none
 from app.kube.clock import rfc3339
 from app.kube.errors import CommandError, NotFound
 from app.kube.jsonvalues import as_object
-from app.kube.objects import Namespace, Pod, decode_controller_revision, decode_metadata, decode_namespace, decode_pod
+from app.kube.objects import (
+    Namespace,
+    OwnerReference,
+    Pod,
+    decode_controller_revision,
+    decode_metadata,
+    decode_namespace,
+    decode_pod,
+)
 from app.kube.resources import (
     CONTROLLERREVISIONS,
     DAEMONSETS,
@@ -311,19 +320,23 @@ async def restart(client: Client, stored: Stored) -> str:
     """Restart the workloads that own matched and missed Pods. Each replaces its Pods by its own update strategy; the
     new Pods get the current sidecars."""
     found = await situation(client, stored)
-    owners: Counter[tuple[str, str, str]] = Counter()
-    for pod in [one.pod for one in found.pod_counts.all() if one.facts.matched] + missed(found):
-        owners[await _owner(client, pod)] += 1
+    affected = [one.pod.metadata for one in found.pod_counts.all() if one.facts.matched]
+    affected += [pod.metadata for pod in missed(found)]
+    owners = Counter((pod.namespace, pod.controller or OwnerReference(kind="Pod", name=pod.name)) for pod in affected)
+    workloads: Counter[tuple[str, str, str]] = Counter()
+    for (namespace, owner), count in owners.items():
+        workloads[await _workload(client, namespace, owner)] += count
     annotations = {RESTARTED_AT: rfc3339(client.clock.now())}
     patch = {"spec": {"template": {"metadata": {"annotations": annotations}}}}
     done, left = [], []
-    for (namespace, kind, name), count in sorted(owners.items()):
+    for (namespace, kind, name), count in sorted(workloads.items()):
         text = f"{kind} {namespace}/{name} ({pods(count)})"
         if kind in _RESTARTED:
-            await client.patch(_RESTARTED[kind], name, patch, namespace, field_manager="pykruise")
-            done.append(text)
-        else:
-            left.append(text)
+            with suppress(NotFound):
+                await client.patch(_RESTARTED[kind], name, patch, namespace, field_manager="pykruise")
+                done.append(text)
+                continue
+        left.append(text)
     if not done and not left:
         raise CommandError(f"SidecarSet {found.view.name}: matches no Pod")
     parts = [f"restarted: {', '.join(done)}"] if done else []
@@ -332,17 +345,13 @@ async def restart(client: Client, stored: Stored) -> str:
     return "; ".join(parts)
 
 
-async def _owner(client: Client, pod: Pod) -> tuple[str, str, str]:
-    """Return the namespace, kind and name of the Pod's workload; for a ReplicaSet, those of its Deployment, if any."""
-    namespace, reference = pod.metadata.namespace, pod.metadata.controller
-    if reference is None:
-        return namespace, "Pod", pod.metadata.name
-    if (reference.kind, reference.group) == ("ReplicaSet", "apps"):
-        found = await get_or_none(client, REPLICASETS, reference.name, namespace, decode=decode_metadata)
+async def _workload(client: Client, namespace: str, owner: OwnerReference) -> tuple[str, str, str]:
+    """Return the namespace, kind and name of a Pod's workload; for a ReplicaSet, those of its Deployment, if any."""
+    if (owner.kind, owner.group) == ("ReplicaSet", "apps"):
+        found = await get_or_none(client, REPLICASETS, owner.name, namespace, decode=decode_metadata)
         if found is not None and found.metadata.controller is not None:
-            reference = found.metadata.controller
-    own = reference.group == "apps"
-    return namespace, reference.kind if own else f"{reference.kind}.{reference.group}", reference.name
+            owner = found.metadata.controller
+    return namespace, owner.kind if owner.group == "apps" else f"{owner.kind}.{owner.group}".rstrip("."), owner.name
 
 
 COMMANDS: Final = Commands(

@@ -19,7 +19,7 @@ from app.kube.resources import CONTROLLERREVISIONS, DEPLOYMENTS, PODS, REPLICASE
 from app.manager.gates import parse_gates
 from app.sandbox.kubelet.program import Pace
 from tests.features.sidecarset.rolling_world import NAMESPACE, SETS, World, in_world, sidecar
-from tests.kit.objects import owner_of, workload_spec
+from tests.kit.objects import owner_of, reference, workload_spec
 
 WHAT = ["sidecarset", "s"]
 ENABLED = parse_gates("").enabled
@@ -123,17 +123,20 @@ async def test_explain_shows_what_each_pod_waits_for_and_which_were_missed(world
 @in_world
 async def test_restart_is_delegated_to_the_owners_of_matched_and_missed_pods(world: World) -> None:
     await create_missed(world)
-    await world.begin("a", "b", "c")
+    await world.begin("a", "b", "c", "d")
     await world.user.patch(PODS, "c", {"status": {"phase": "Failed"}}, NAMESPACE, subresource="status")
     body = {"metadata": {"name": "web"}, "spec": workload_spec(app="x")}
     above = owner_of(await world.user.create(DEPLOYMENTS, body, NAMESPACE))
     body["metadata"] = {"name": "web-1", "ownerReferences": [above]}
     below = owner_of(await world.user.create(REPLICASETS, body, NAMESPACE))
     await world.user.patch(PODS, "a", {"metadata": {"ownerReferences": [below]}}, NAMESPACE)
+    for name, kind in (("b", "DaemonSet"), ("d", "ReplicaSet")):
+        deleted = reference("apps/v1", kind, "deleted")
+        await world.user.patch(PODS, name, {"metadata": {"ownerReferences": [deleted]}}, NAMESPACE)
     text = await restarted(world.user, "default", WHAT)
     assert text == (
         "sidecarset.apps.kruise.io/s restarted: Deployment shop/web (1 Pod); "
-        "not restarted: Pod shop/b (1 Pod), Pod shop/missed (1 Pod); "
+        "not restarted: DaemonSet shop/deleted (1 Pod), Pod shop/missed (1 Pod), ReplicaSet shop/deleted (1 Pod); "
         "use pykruise rollout restart KIND NAME, or delete the Pods"
     )
     annotations = (await world.user.get(DEPLOYMENTS, "web", NAMESPACE))["spec"]["template"]["metadata"]["annotations"]
