@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent
@@ -19,8 +20,10 @@ def main() -> int:
     failed = []
     for name in sys.argv[1:] or [path.stem for path in modules]:
         print(f"\n## {name}\n", flush=True)
+        start = time.monotonic()
         if subprocess.run([sys.executable, "-m", f"bench.{name}"], check=False).returncode not in (0, 2):
             failed.append(name)
+        print(f"\n{name} took {time.monotonic() - start:.0f} s", flush=True)
     if failed:
         print(f"bench: failed: {', '.join(failed)}", file=sys.stderr)
     return 1 if failed else 0
