@@ -37,7 +37,6 @@ FEATURE: Final = Feature(
                 PolicyRule(("update",), (names.APPS_GROUP,), (f"{_KIND}/finalizers",)),
                 PolicyRule(("create", "delete", "get"), ("batch",), ("jobs",)),
                 PolicyRule(("create", "delete", "get"), (names.APPS_GROUP,), ("broadcastjobs", "imagelistpulljobs")),
-                PolicyRule(("create", "patch"), ("",), ("events",)),
             ),
             workers_flag="advancedcronjob-workers",
         ),

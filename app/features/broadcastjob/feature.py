@@ -35,7 +35,6 @@ FEATURE: Final = Feature(
                 # finalizers.
                 PolicyRule(("update",), (names.APPS_GROUP,), (f"{_KIND}/finalizers",)),
                 PolicyRule(("create", "delete", "get"), ("",), ("pods",)),
-                PolicyRule(("create", "patch"), ("",), ("events",)),
             ),
             workers_flag="broadcastjob-workers",
         ),

@@ -32,7 +32,6 @@ FEATURE: Final = Feature(
                 PolicyRule(("patch",), (names.APPS_GROUP,), (f"{_KIND}/status",)),
                 PolicyRule(("get",), ("",), ("pods",)),
                 PolicyRule(("patch",), ("",), ("pods/ephemeralcontainers",)),
-                PolicyRule(("create", "patch"), ("",), ("events",)),
             ),
             workers=10,
         ),

@@ -48,7 +48,6 @@ JOBS: Final = Watched.kind(
     **{BY_IMAGE: by_image, BY_POD_SELECTOR: by_pod_selector, BY_LIST: by_list},
 )
 LISTS: Final = Watched.kind(IMAGE_LIST_PULL_JOB, ImageListPullJob)
-_EVENTS: Final = PolicyRule(("create", "patch"), ("",), ("events",))
 
 
 def nodeimage_controller(context: ControllerContext) -> Reconciling:
@@ -125,7 +124,6 @@ NODE_IMAGE_CONTROLLER: Final = ControllerPart(
         PolicyRule(("patch",), (names.APPS_GROUP,), (f"{NODE_IMAGE.plural}/status",)),
         PolicyRule(("get",), (names.APPS_GROUP,), (IMAGE_PULL_JOB.plural,)),
         PolicyRule(("get",), ("",), ("nodes",)),
-        _EVENTS,
     ),
     gates=(DAEMON_GATE,),
     workers_flag="nodeimage-workers",
@@ -140,7 +138,6 @@ IMAGE_PULL_JOB_CONTROLLER: Final = ControllerPart(
         PolicyRule(("get", "patch"), (names.APPS_GROUP,), (NODE_IMAGE.plural,)),
         PolicyRule(("get", "create", "patch", "delete"), ("",), ("secrets",), namespace=agents_namespace()),
         READING,
-        _EVENTS,
     ),
     gates=(JOB_GATE,),
     workers_flag="imagepulljob-workers",
@@ -155,7 +152,6 @@ IMAGE_LIST_PULL_JOB_CONTROLLER: Final = ControllerPart(
         # Setting blockOwnerDeletion requires update access to the owner's finalizers.
         PolicyRule(("update",), (names.APPS_GROUP,), (f"{IMAGE_LIST_PULL_JOB.plural}/finalizers",)),
         PolicyRule(("create", "delete"), (names.APPS_GROUP,), (IMAGE_PULL_JOB.plural,)),
-        _EVENTS,
     ),
     gates=(JOB_GATE,),
 )

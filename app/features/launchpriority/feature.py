@@ -46,7 +46,6 @@ FEATURE: Final = Feature(
             permissions=(
                 PolicyRule(("get", "patch"), ("",), ("pods",)),
                 PolicyRule(("create", "delete", "get", "patch"), ("",), ("configmaps",)),
-                PolicyRule(("create", "patch"), ("",), ("events",)),
             ),
             gates=(GATE,),
             workers=4,

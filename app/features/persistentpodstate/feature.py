@@ -41,7 +41,6 @@ FEATURE: Final = Feature(
             permissions=(
                 PolicyRule(("create", "delete", "get", "patch"), (names.APPS_GROUP,), (PERSISTENT_POD_STATE.plural,)),
                 PolicyRule(("patch",), (names.APPS_GROUP,), (f"{PERSISTENT_POD_STATE.plural}/status",)),
-                PolicyRule(("create", "patch"), ("",), ("events",)),
                 PolicyRule(("get",), ("apps", names.APPS_GROUP), ("statefulsets",)),
             ),
             workers_flag="persistentpodstate-workers",

@@ -141,7 +141,6 @@ MARKER_CONTROLLER: Final = ControllerPart(
         PolicyRule(("patch",), (names.APPS_GROUP,), (f"{_MARKERS}/status",)),
         PolicyRule(("get", "patch"), (names.APPS_GROUP,), (_NODE_PROBES,)),
         PolicyRule(("patch",), ("",), ("pods",)),
-        PolicyRule(("create", "patch"), ("",), ("events",)),
     ),
     gates=(GATE,),
     workers_flag="podprobemarker-workers",
@@ -168,7 +167,6 @@ LIVENESS_CONTROLLER: Final = ControllerPart(
         PolicyRule(("get", "create"), (names.APPS_GROUP,), (CONTAINER_RECREATE_REQUEST.plural,)),
         PolicyRule(("get",), ("",), ("pods",)),
         PolicyRule(("update",), ("",), ("pods/finalizers",)),  # requests have a Pod as owner
-        PolicyRule(("create", "patch"), ("",), ("events",)),
     ),
     gates=(LIVENESS_GATE,),
 )

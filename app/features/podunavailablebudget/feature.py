@@ -60,7 +60,6 @@ GUARDED: Final = Guarded(
     label_prefix=names.UNAVAILABLE_POD_PREFIX,
 )
 
-_MAY_RECORD_EVENTS: Final = PolicyRule(("create", "patch"), ("",), ("events",))
 #: Permissions to write the status optimistically, and to read the object after a conflict. [PUB-80]
 _MAY_CHARGE: Final = (
     PolicyRule(("get",), (names.POLICY_GROUP,), (POD_UNAVAILABLE_BUDGET.plural,)),
@@ -232,7 +231,6 @@ FEATURE: Final = Feature(
                 *_MAY_CHARGE,
                 *_MAY_COUNT,
                 PolicyRule(("get", "patch"), ("",), ("pods",)),
-                _MAY_RECORD_EVENTS,
             ),
             gates=_GATES,
             workers_flag="podunavailablebudget-workers",
@@ -243,7 +241,7 @@ FEATURE: Final = Feature(
         AdmissionPart(
             guarding,
             watched=(BUDGETS,),
-            permissions=(*_MAY_CHARGE, *_MAY_COUNT, _MAY_RECORD_EVENTS),
+            permissions=(*_MAY_CHARGE, *_MAY_COUNT),
             counters=(refusal_counters,),
             event_source=SOURCE,
             gates=_GATES,
@@ -255,7 +253,7 @@ FEATURE: Final = Feature(
             DisruptionBudget,
             controller_budget,
             watched=(BUDGETS,),
-            permissions=(*_MAY_CHARGE, _MAY_RECORD_EVENTS),
+            permissions=_MAY_CHARGE,
             counters=(refusal_counters,),
             event_source=SOURCE,
         ),

@@ -40,7 +40,6 @@ FEATURE: Final = Feature(
                 PolicyRule(("create", "delete", "get", "patch"), ("",), ("configmaps", "secrets")),
                 # For the webhook's dry runs. [RD-15]
                 PolicyRule(("create",), ("",), ("configmaps", "secrets"), own_namespace=True, for_reviews=True),
-                PolicyRule(("create", "patch"), ("",), ("events",)),
             ),
             gates=(GATE,),
             workers_flag="resourcedistribution-workers",

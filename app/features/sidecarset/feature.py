@@ -56,7 +56,6 @@ _PODS: Final = PODS.indexed(**{INJECTED_BY: by_injecting_set, MISSED_BY: missing
 #: A gate, so that the manager has permission to evict Pods only if it is enabled.
 REPAIR_GATE: Final = Gate("RepairMissedPods", "Evicts Pods that lack their sidecars, one by one and within budgets")
 _CONTROLLED_PODS: Final = _PODS.indexed(**{BY_CONTROLLER: controller_keys})
-_MAY_RECORD_EVENTS: Final = PolicyRule(("create", "patch"), ("",), ("events",))
 
 
 def sidecarset_controller(context: ControllerContext) -> Reconciling:
@@ -148,7 +147,6 @@ FEATURE: Final = Feature(
                 ),
                 PolicyRule(("get",), ("",), ("namespaces", "pods")),
                 PolicyRule(("patch",), ("",), ("pods", "pods/status")),
-                _MAY_RECORD_EVENTS,
             ),
             counters=(set_aside_gauge,),
             workers_flag="sidecarset-workers",
@@ -161,7 +159,6 @@ FEATURE: Final = Feature(
                 PolicyRule(("create",), ("",), ("pods/eviction",)),
                 PolicyRule(("get",), ("apps",), ("deployments", "replicasets", "statefulsets", "daemonsets")),
                 PolicyRule(("get",), (names.APPS_GROUP,), ("clonesets", "statefulsets", "daemonsets")),
-                _MAY_RECORD_EVENTS,
             ),
             gates=(REPAIR_GATE.name,),
             workers=1,
@@ -177,7 +174,6 @@ FEATURE: Final = Feature(
                 PolicyRule(("get", "list"), (names.APPS_GROUP,), ("sidecarsets",)),
                 PolicyRule(("get",), ("",), ("namespaces",)),
                 PolicyRule(("get",), ("apps",), ("controllerrevisions",), own_namespace=True),
-                _MAY_RECORD_EVENTS,
             ),
             event_source=NAME,
         ),
@@ -187,7 +183,7 @@ FEATURE: Final = Feature(
             "Pods that bypassed admission",
             watched=(SIDECAR_SETS, _PODS, NAMESPACES),
             make=bypass_report,
-            permissions=(PolicyRule(("patch",), ("",), ("pods/status",)), _MAY_RECORD_EVENTS),
+            permissions=(PolicyRule(("patch",), ("",), ("pods/status",)),),
             counters=(bypassed_counter,),
             event_source=NAME,
         ),

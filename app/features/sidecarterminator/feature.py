@@ -37,7 +37,6 @@ FEATURE: Final = Feature(
                 PolicyRule(("get", "create", "delete"), (names.APPS_GROUP,), (CONTAINER_RECREATE_REQUEST.plural,)),
                 # The owner reference from a request to its Pod sets blockOwnerDeletion.
                 PolicyRule(("update",), ("",), ("pods/finalizers",)),
-                PolicyRule(("create", "patch"), ("",), ("events",)),
             ),
             gates=(GATE,),
             workers_flag="sidecarterminator-workers",

@@ -38,7 +38,6 @@ FEATURE: Final = Feature(
                 PolicyRule(("create", "delete", "get", "patch"), ("apps",), ("controllerrevisions",)),
                 # Pods are deleted [UD-50] and labeled [UD-56].
                 PolicyRule(("delete", "patch"), ("",), ("pods",)),
-                PolicyRule(("create", "patch"), ("",), ("events",)),
             ),
             workers_flag="uniteddeployment-workers",
         ),

@@ -68,7 +68,6 @@ FEATURE: Final = Feature(
                 *_MAY_COUNT,
                 *_MAY_READ_TARGETS,
                 PolicyRule(("delete", "get", "patch"), ("",), ("pods",)),
-                PolicyRule(("create", "patch"), ("",), ("events",)),
             ),
             gates=(GATE,),
             workers_flag="workloadspread-workers",
