@@ -1,4 +1,4 @@
-"""Injection rules that the recorded answers and examples do not cover."""
+"""Injection rules that neither recorded answers nor random cases cover, and the messages of refusals."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.features.sidecarset.injection import inject
-from tests.features.admitting import LIST, NOW, Json, World, main, pod, sidecarset
+from tests.features.admitting import HASH, HASH_WITHOUT_IMAGE, INJECTED, LIST, NOW, Json, World, main, pod, sidecarset
 
 SHIPPER = {"name": "shipper"}
 SHARING = {**SHIPPER, "shareVolumePolicy": {"type": "enabled"}}
@@ -18,6 +18,24 @@ def injected(sets: Json, given: Json | None = None, **world: Any) -> Any:
     answer = World(**world).apply(sets).create(given or pod())
     assert answer.denied is None, answer.denied
     return answer
+
+
+@pytest.mark.behaviour("SS-42", "SS-46", "SS-56", "SS-57", "SS-58")
+def test_sidecars_are_placed_before_and_after_the_app_container() -> None:
+    metrics = {"name": "metrics", "podInjectPolicy": "AfterAppContainer"}
+    answer = injected(sidecarset("s", SHIPPER, metrics))
+    assert answer.containers == ["shipper", "main", "metrics"]
+    assert answer.container("shipper") == {"name": "shipper", "image": "registry.example/shipper:1", "env": [INJECTED]}
+    assert answer.container("metrics")["env"] == [INJECTED]
+    assert answer.container("main") == main()
+    assert answer.pod["fieldOfTheFuture"] == {"kept": True}
+    assert answer.annotations == {
+        HASH: '{"s":{"updateTimestamp":"2026-11-21T03:10:17Z","hash":"hash-s","sidecarSetName":"s",'
+        '"sidecarList":["metrics","shipper"]}}',
+        HASH_WITHOUT_IMAGE: '{"s":{"updateTimestamp":"2026-11-21T03:10:17Z","hash":"bare-s","sidecarSetName":"s",'
+        '"sidecarList":["metrics","shipper"]}}',
+        LIST: "s",
+    }
 
 
 @pytest.mark.behaviour("SS-40", "PW-36")
@@ -133,6 +151,14 @@ def computing(name: str, pattern: str = ".*", **expressions: Any) -> Json:
     return {"name": name, "resourcesPolicy": policy, "resources": {"limits": {"memory": "1Gi"}}}
 
 
+@pytest.mark.behaviour("SS-60", "SS-62")
+@pytest.mark.parametrize(("limits", "expected"), [({"cpu": "1"}, {"limits": {"cpu": "500m"}}), ({}, {})])
+def test_computed_resources_replace_those_of_the_sidecar(limits: dict[str, str], expected: Json) -> None:
+    given = pod(containers=[main(resources={"limits": limits})])
+    answer = injected(sidecarset("s", computing("shipper")), given)
+    assert answer.container("shipper")["resources"] == expected
+
+
 def test_refusals_are_left_to_the_log_of_reviews_which_is_limited(caplog: pytest.LogCaptureFixture) -> None:
     answer = World().apply(sidecarset("s", computing("shipper", "^x"))).create(pod(), dry_run=True)
     assert answer.denied is not None
@@ -155,6 +181,30 @@ def test_a_negative_result_refuses_the_pod_with_set_and_container() -> None:
         "Pod shop/web-0: SidecarSet s: container shipper: resourcesPolicy.resourcesExpr.limits.cpu for cpu=500m: "
         'expression "cpu-1" gives -500m, which is negative'
     )
+
+
+@pytest.mark.behaviour("SS-68", "SS-120")
+def test_a_missing_injection_revision_refuses_the_pod_and_reports_it_on_the_set() -> None:
+    choice = {"revision": {"revisionName": "r1"}}
+    world = World().apply(sidecarset("s", SHIPPER, injectionStrategy=choice))
+    answer = world.create(pod())
+    assert answer.refusal.code == 422
+    assert answer.refusal.message == (
+        "SidecarSet s: spec.injectionStrategy.revision.revisionName r1: ControllerRevision not found; Pods it matches "
+        "cannot be created until the field names an existing revision or is removed"
+    )
+    assert world.reported == [("s", f"Pod shop/web-0 refused: {answer.refusal.message}")]
+
+
+@pytest.mark.behaviour("SS-59")
+def test_an_unreadable_hash_annotation_refuses_the_pod() -> None:
+    world = World().apply(sidecarset("s", SHIPPER))
+    answer = world.create(pod(annotations={HASH: "oops"}))
+    assert answer.refusal.code == 400
+    assert answer.refusal.message.startswith(
+        f"pod(shop/web-0) invalid annotations[{HASH}] value oops, unmarshal failed: "
+    )
+    assert world.reported == []  # the Pod is at fault, not the set
 
 
 @pytest.mark.behaviour("SS-117", "SS-32")
@@ -245,3 +295,12 @@ def test_entries_of_other_hot_sidecars_are_kept() -> None:
 )
 def test_an_unusable_transfer_adds_no_env(transfer: Json) -> None:
     assert injected(sidecarset("s", {**SHIPPER, "transferEnv": [transfer]})).env("shipper") == ["IS_INJECTED=true"]
+
+
+@pytest.mark.behaviour("SS-54", "PW-7", "PW-11", "PW-13")
+def test_a_set_may_order_the_start_of_sidecars_and_app() -> None:
+    patches = [{"patchPolicy": "Overwrite", "annotations": {"apps.kruise.io/container-launch-priority": "Ordered"}}]
+    answer = injected(sidecarset("s", SHIPPER, patchPodMetadata=patches))
+    keys = {"name": "web-0-barrier", "key": "p_0"}, {"name": "web-0-barrier", "key": "p_-1"}
+    barriers = [answer.container(name)["env"][-1] for name in ("shipper", "main")]
+    assert barriers == [{"name": "KRUISE_CONTAINER_BARRIER", "valueFrom": {"configMapKeyRef": key}} for key in keys]

@@ -19,19 +19,13 @@ def policy(mode: str = "sum", regex: str | None = ".*", **expressions: Any) -> d
     return result if regex is None else {**result, "targetContainersNameRegex": regex}
 
 
-def container(
-    name: str, limits: dict[str, str] | None = None, requests: dict[str, str] | None = None
-) -> dict[str, Any]:
-    given = {"limits": limits, "requests": requests}
-    return {"name": name, "resources": {kind: amounts for kind, amounts in given.items() if amounts is not None}}
-
-
-def result(source: dict[str, Any], *containers: dict[str, Any]) -> dict[str, dict[str, str]]:
+def result(source: dict[str, Any], **limits: str) -> dict[str, dict[str, str]]:
+    """Return the resources that a policy computes for a Pod whose container has these limits."""
     compiled = compile_policy(source)
-    return evaluate(compiled, targets(compiled, [], containers, ()))
+    return evaluate(compiled, targets(compiled, [], [{"name": "a", "resources": {"limits": limits}}], ()))
 
 
-HALF_OR_50M = {"limits": {"cpu": "max(cpu*50%, 50m)"}, "requests": {"cpu": "max(cpu*50%, 50m)"}}
+HALF_OR_50M = {"cpu": "max(cpu*50%, 50m)"}
 
 
 @pytest.mark.behaviour("SS-61")
@@ -45,7 +39,7 @@ def test_a_pod_without_a_target_is_refused(regex: str, injected: tuple[str, ...]
 
 def test_an_unreadable_quantity_in_the_pod_is_refused_with_its_field() -> None:
     with pytest.raises(ResourcesPolicyError, match=r"resources\.limits\.cpu of a container of the Pod: "):
-        result(policy(limits={"cpu": "cpu"}), container("a", {"cpu": "lots"}))
+        result(policy(limits={"cpu": "cpu"}), cpu="lots")
 
 
 @pytest.mark.behaviour("SS-23", "SS-67")
@@ -68,11 +62,7 @@ def test_an_unreadable_quantity_in_the_pod_is_refused_with_its_field() -> None:
         (policy(limits={"cpu": "cpu-2"}), "resourcesExpr.limits.cpu", "write max(cpu-2, 0)"),
         (policy(limits={"memory": "memory-100Mi"}), "resourcesExpr.limits.memory", "with memory=1: "),
         (policy(limits={"cpu": "cpu*cpu"}), "resourcesExpr.limits.cpu", "multiplied by a quantity"),
-        (policy(limits={"cpu": "1/cpu"}), "resourcesExpr.limits.cpu", "divided by a quantity"),
-        (policy(limits={"memory": "MEMORY"}), "resourcesExpr.limits.memory", 'unknown name "MEMORY"'),
         (policy(limits={"memory": "100 - memory"}), "resourcesExpr.limits.memory", "negative"),
-        (policy(limits={"cpu": "cpu/0"}), "resourcesExpr.limits.cpu", "division by zero"),
-        (policy(limits={"cpu": "cpu*1e300"}), "resourcesExpr.limits.cpu", "out of range"),
         ({"targetContainersMode": "sum"}, "resourcesExpr", "Required value"),
     ],
 )
@@ -86,7 +76,7 @@ def test_an_invalid_policy_is_refused_by_field(source: dict[str, Any], field: st
 @pytest.mark.parametrize(
     "source",
     [
-        policy(**HALF_OR_50M),
+        policy(limits=HALF_OR_50M, requests=HALF_OR_50M),
         policy(regex=None, limits={"memory": "memory/3"}),
         policy(limits={}, requests={}),
         policy(limits={"cpu": ""}),
@@ -103,4 +93,4 @@ def test_a_valid_policy_is_accepted(source: dict[str, Any]) -> None:
 @pytest.mark.behaviour("SS-67")
 def test_compiling_does_not_repeat_validation() -> None:
     """A set stored before the check existed still injects wherever its expression has a value."""
-    assert result(policy(limits={"cpu": "cpu-2"}), container("a", {"cpu": "3"})) == {"limits": {"cpu": "1"}}
+    assert result(policy(limits={"cpu": "cpu-2"}), cpu="3") == {"limits": {"cpu": "1"}}

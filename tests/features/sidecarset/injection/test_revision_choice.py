@@ -126,3 +126,15 @@ def test_an_unreadable_revision_refuses_the_pod_by_name() -> None:
     assert answer.refusal.message.startswith(
         "SidecarSet s: ControllerRevision r1: spec.containers[0].name: expected a string; "
     )
+
+
+@pytest.mark.behaviour("SS-69")
+def test_prepared_revisions_of_deleted_sets_are_dropped() -> None:
+    world = World()
+    for number in range(10):
+        name, container = f"set-{number}", {"name": "c"}
+        world.recorded = [revision("r1", sidecarset(name, container))]
+        world.apply(sidecarset(name, container, injectionStrategy=BY_NAME))
+        assert world.create(pod()).containers == ["c", "main"]
+        world.index.remove(name)
+    assert len(world.step._prepared_revisions) <= 2

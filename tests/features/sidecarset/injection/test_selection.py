@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from app.features.sidecarset.injection.selection import MAX_EXPECTED, SidecarSetIndex, in_scope, need_namespace_labels
 from tests.features.admitting import Json, World, pod, sidecarset
 from tests.fuzz.objects import nested
+from tests.kube.test_selectors import label_maps, selectors
 
 NAME = "kubernetes.io/metadata.name"
 
@@ -239,24 +240,6 @@ def test_a_status_update_does_not_prepare_a_set_again() -> None:
     assert index.update({**obj, "metadata": {**obj["metadata"], "generation": 2}}) is not again
 
 
-KEYS = st.sampled_from(["app", "tier", "case"])
-VALUES = st.sampled_from(["1", "2", "3"])
-REQUIREMENT = st.one_of(
-    st.builds(
-        lambda key, operator, values: {"key": key, "operator": operator, "values": values},
-        KEYS,
-        st.sampled_from(["In", "NotIn"]),
-        st.lists(VALUES, min_size=1, max_size=3, unique=True),
-    ),
-    st.builds(
-        lambda key, operator: {"key": key, "operator": operator}, KEYS, st.sampled_from(["Exists", "DoesNotExist"])
-    ),
-)
-SELECTOR = st.builds(
-    lambda labels, expressions: {"matchLabels": labels, "matchExpressions": expressions},
-    st.dictionaries(KEYS, VALUES, max_size=2),
-    st.lists(REQUIREMENT, max_size=2),
-)
 SCOPE = st.one_of(
     st.none(),
     st.builds(
@@ -269,8 +252,8 @@ SCOPE = st.one_of(
 
 @pytest.mark.behaviour("SS-35", "SS-36", "SS-37")
 @given(
-    changes=st.lists(st.tuples(st.sampled_from("abcde"), st.none() | st.tuples(SELECTOR, SCOPE)), max_size=12),
-    labels=st.dictionaries(KEYS, VALUES, max_size=3),
+    changes=st.lists(st.tuples(st.sampled_from("abcde"), st.none() | st.tuples(selectors, SCOPE)), max_size=12),
+    labels=label_maps,
     namespace=st.sampled_from(["shop", "lab"]),
 )
 def test_the_index_agrees_with_a_full_scan(
