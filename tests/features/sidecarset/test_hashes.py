@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.api.gojson import GoTypeError
-from app.features.sidecarset.defaults import with_defaults
 from app.features.sidecarset.hashes import sidecarset_hashes
 
 DATA = Path(__file__).parent.parent.parent / "data" / "openkruise"
@@ -73,24 +72,6 @@ def test_openkruise_sets_have_the_same_hashes(path: Path) -> None:
         annotations, spec = one["metadata"]["annotations"], one["spec"]
         hashes = sidecarset_hashes(spec.get("containers"), spec.get("initContainers"))
         assert hashes == (annotations[HASH], annotations[HASH_WITHOUT_IMAGE]), one["metadata"]["name"]
-
-
-def injected() -> Iterator[Any]:
-    """Every set that OpenKruise injected into a recorded Pod, with the two hashes it wrote on the Pod."""
-    for sample in json.loads((DATA / "samples-injection.json").read_text()):
-        annotations = sample["result"].get("annotations") or {}
-        for one in sample["sets"]:
-            name = one["metadata"]["name"]
-            if entry := annotations.get(HASH, {}).get(name):
-                expected = (entry["hash"], annotations[HASH_WITHOUT_IMAGE][name]["hash"])
-                yield pytest.param(one, expected, id=name)
-
-
-@pytest.mark.behaviour("SS-6", "SS-10", "SS-12", "SS-13")
-@pytest.mark.parametrize(("manifest", "expected"), list(injected()))
-def test_a_defaulted_set_has_the_hash_recorded_on_pods(manifest: dict[str, Any], expected: tuple[str, str]) -> None:
-    spec = with_defaults(manifest)["spec"]
-    assert sidecarset_hashes(spec.get("containers"), spec.get("initContainers")) == expected
 
 
 @pytest.mark.behaviour("SS-14")

@@ -1,5 +1,6 @@
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.api import names
-from app.features.sidecarset.defaults import with_defaults
-from app.features.sidecarset.history import (
-    RecordedSet,
-    names_in_use,
-    snapshot,
-    surplus_revisions,
-)
+from app.features.sidecarset.history import RecordedSet, names_in_use, snapshot, surplus_revisions
 from app.features.sidecarset.types import SidecarSet
 from app.kube.objects import ControllerRevision, OwnerReference
 from app.pods.revisions import Create, Revision, in_order, revision_hash, revision_name, revision_of
+from tests.kit.objects import reference
 
 DATA = Path(__file__).parent.parent.parent / "data" / "openkruise"
 
@@ -57,36 +53,14 @@ def test_a_recorded_set_creates_the_openkruise_revision(file: str, item: dict[st
     stored = SidecarSet.model_validate(item)
     data = snapshot(stored.spec)
     digest = revision_hash(data, 0)
-    assert revision_name(stored.name, digest) == item["status"]["latestRevision"]
-    left = next(
-        i
-        for name, i in recorded_objects()
-        if name == file and i["metadata"]["name"] == item["status"]["latestRevision"]
-    )
+    name = item["status"]["latestRevision"]
+    left = next(one for found, one in recorded_objects() if (found, one["metadata"]["name"]) == (file, name))
     assert data == json.dumps(left["data"], sort_keys=True, separators=(",", ":")).encode()
-    create = Create(left["metadata"]["name"], digest, left["revision"], 0, data)
+    create = Create(revision_name(stored.name, digest), digest, left["revision"], 0, data)
     # Fields that the API server adds:
     for field in ("creationTimestamp", "resourceVersion", "uid"):
         del left["metadata"][field]
     assert json.loads(orjson.dumps(RecordedSet(stored, "kruise-system", data).revision_object(create))) == left
-
-
-def injecting_cases() -> list[Any]:
-    cases = []
-    for case in json.loads((DATA / "samples-injection.json").read_text("utf-8")):
-        records = ((case.get("result") or {}).get("annotations") or {}).get(names.SIDECARSET_HASH) or {}
-        for manifest in case["sets"]:
-            name = manifest["metadata"]["name"]
-            if isinstance(records, dict) and name in records:
-                cases.append(pytest.param(manifest, records[name]["controllerRevision"], id=name))
-    return cases
-
-
-@pytest.mark.behaviour("SS-73", "SS-74")
-@pytest.mark.parametrize(("manifest", "revision"), injecting_cases())
-def test_every_recorded_injection_names_our_revision(manifest: dict[str, Any], revision: str) -> None:
-    stored = SidecarSet.model_validate(with_defaults(manifest))
-    assert revision_name(stored.name, revision_hash(snapshot(stored.spec), 0)) == revision
 
 
 @pytest.mark.behaviour("SS-73")
@@ -123,49 +97,32 @@ def test_stored_data_is_compared_semantically() -> None:
     assert revision_of(stored).data == snapshot(spec)
 
 
-OWN = {
-    "controller": OwnerReference("apps.kruise.io/v1alpha1", "SidecarSet", "logs", "me"),
-    "labels": {names.SIDECARSET_NAME: "logs"},
-    "uid": "r1",
-}
-REFERENCE = {
-    "apiVersion": "apps.kruise.io/v1beta1",
-    "kind": "SidecarSet",
-    "name": "logs",
-    "uid": "me",
-    "controller": True,
-    "blockOwnerDeletion": True,
-}
+REVISION = Revision(
+    "logs-a",
+    3,
+    b"",
+    uid="r1",
+    controller=OwnerReference("apps.kruise.io/v1alpha1", "SidecarSet", "logs", "me"),
+    labels={names.SIDECARSET_NAME: "logs"},
+)
+REFERENCE = {**reference("apps.kruise.io/v1beta1", "SidecarSet", "logs", "me"), "blockOwnerDeletion": True}
 
 
 @pytest.mark.behaviour("SS-75", "SS-121")
 @pytest.mark.parametrize(
     ("revision", "number", "spec", "patch"),
     [
-        pytest.param(Revision("logs-a", 3, b"", **OWN), 3, {}, None, id="nothing to do"),
+        pytest.param(REVISION, 3, {}, None, id="nothing to do"),
+        pytest.param(REVISION, 5, {}, {"revision": 5, "metadata": {"uid": "r1"}}, id="back to an older one"),
         pytest.param(
-            Revision("logs-a", 3, b"", **OWN),
-            5,
-            {},
-            {"revision": 5, "metadata": {"uid": "r1"}},
-            id="back to an older one",
-        ),
-        pytest.param(
-            Revision("logs-a", 3, b"", **OWN),
+            REVISION,
             3,
             {"customVersion": "v2"},
             {"metadata": {"uid": "r1", "labels": {names.SIDECARSET_CUSTOM_VERSION: "v2"}}},
             id="another custom version",
         ),
         pytest.param(
-            Revision(
-                "logs-a",
-                3,
-                b"",
-                uid="r1",
-                controller=OwnerReference("apps.kruise.io/v1beta1", "SidecarSet", "logs", "deleted"),
-                labels={names.SIDECARSET_NAME: "logs"},
-            ),
+            replace(REVISION, controller=OwnerReference("apps.kruise.io/v1beta1", "SidecarSet", "logs", "deleted")),
             3,
             {},
             {"metadata": {"uid": "r1", "ownerReferences": [REFERENCE]}},
@@ -196,8 +153,7 @@ def test_the_current_revision_is_corrected_in_one_patch(
 @pytest.mark.behaviour("SS-75")
 def test_a_removed_custom_version_stays_on_the_revision() -> None:
     labels = {names.SIDECARSET_NAME: "logs", names.SIDECARSET_CUSTOM_VERSION: "v1"}
-    revision = Revision("logs-a", 3, b"", controller=OWN["controller"], labels=labels)
-    assert recorded().revision_patch(revision, 3) is None
+    assert recorded().revision_patch(replace(REVISION, labels=labels), 3) is None
 
 
 def history(count: int, **tagged: int) -> list[Revision]:
