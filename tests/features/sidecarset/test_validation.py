@@ -21,6 +21,8 @@ LIST = json.dumps(
 )
 ONLY_MESH = json.dumps({"rules": [{"selector": {"matchLabels": {"team": "mesh"}}, "allowedAnnotationKeyExprs": ["x"]}]})
 WHERE = "ConfigMap kruise-configuration, key SidecarSet_PatchPodMetadata_WhiteList"
+PATCH = "sidecarSet patch metadata annotation"
+NOT_ALLOWED = f"{PATCH}(mesh.example/a) is not allowed by {WHERE}"
 
 
 @pytest.mark.behaviour("SS-31", "MGR-80")
@@ -28,17 +30,14 @@ WHERE = "ConfigMap kruise-configuration, key SidecarSet_PatchPodMetadata_WhiteLi
     ("text", "labels", "keys", "gate", "message"),
     [
         (LIST, {}, ["oom-score"], False, ""),
-        (LIST, {}, ["mesh.example/a"], False, "sidecarSet patch metadata annotation(mesh.example/a) is not allowed "
-                                              f"by {WHERE}"),
+        (LIST, {}, ["mesh.example/a"], False, NOT_ALLOWED),
         (LIST, {"team": "mesh"}, ["oom-score", "mesh.example/a", "launch"], False, ""),
         # A rule applies to the set, so the gate does not count.
-        (LIST, {}, ["mesh.example/a"], True, "sidecarSet patch metadata annotation(mesh.example/a) is not allowed "
-                                             f"by {WHERE}"),
+        (LIST, {}, ["mesh.example/a"], True, NOT_ALLOWED),
         (None, {}, ["a"], False, f"SidecarSet patch metadata whitelist not found: {WHERE}"),
         ("", {}, ["a"], False, f"SidecarSet patch metadata whitelist not found: {WHERE}"),
         (None, {}, ["a"], True, ""),
-        (ONLY_MESH, {}, ["a"], False, "sidecarSet patch metadata annotation is not allowed: no rule for this set in "
-                                      f"{WHERE}"),
+        (ONLY_MESH, {}, ["a"], False, f"{PATCH} is not allowed: no rule for this set in {WHERE}"),
         (ONLY_MESH, {}, ["a"], True, ""),
         ("{}", {}, ["a"], True, ""),
         # Without annotations the whitelist is not read.
@@ -48,7 +47,7 @@ WHERE = "ConfigMap kruise-configuration, key SidecarSet_PatchPodMetadata_WhiteLi
         # Keys match regardless of case, as in Go.
         ('{"Rules":[{"AllowedAnnotationKeyExprs":["^a$"],"Selector":null}]}', {}, ["a"], False, ""),
     ],
-)  # fmt: skip
+)
 def test_only_whitelisted_metadata_may_be_patched(
     text: str | None, labels: dict[str, str], keys: list[str], gate: bool, message: str
 ) -> None:
@@ -161,7 +160,7 @@ def test_a_change_that_reaches_no_running_pod_gets_a_warning(
 
 
 @pytest.mark.behaviour("SS-135")
-def test_a_changed_restart_policy_of_an_init_container_gets_a_warning() -> None:
+def test_a_restart_policy_without_effect_gets_a_warning() -> None:
     written = write(sidecar_set(initContainers=[{"name": "i", "image": "i", "restartPolicy": "OnFailure"}]))
     text = '"OnFailure" does not make it a sidecar: it only runs before the other containers'
     assert written.warnings == (f"spec.initContainers[0].restartPolicy: {text}",)
