@@ -23,6 +23,7 @@ from app.features.sidecarterminator.plan import (
     sidecar,
 )
 from app.kube.objects import Pod, decode_pod
+from tests.kit.objects import reference
 
 Json = dict[str, Any]
 
@@ -37,24 +38,17 @@ def pod_json(
     containers: list[tuple[Json, int | None]], *, policy: str = "Never", phase: str = "Running", **more: Any
 ) -> Json:
     """c0, c1 … with this env each; the exit code, or None while it runs."""
-    statuses: list[Json] = [
+    spec = [
+        {"name": f"c{index}", "image": "busybox:1", "env": [{"name": name, "value": env[name]} for name in env]}
+        for index, (env, _) in enumerate(containers)
+    ]
+    statuses = [
         {"name": f"c{index}", "state": {"running": {}} if code is None else {"terminated": {"exitCode": code}}}
         for index, (_, code) in enumerate(containers)
     ]
     return {
         "metadata": {"name": "job-1", "namespace": "shop", "uid": "u1", **more.pop("metadata", {})},
-        "spec": {
-            "nodeName": "n1",
-            "restartPolicy": policy,
-            "containers": [
-                {
-                    "name": f"c{index}",
-                    "image": "busybox:1",
-                    "env": [{"name": name, "value": value} for name, value in env.items()],
-                }
-                for index, (env, _) in enumerate(containers)
-            ],
-        },
+        "spec": {"nodeName": "n1", "restartPolicy": policy, "containers": spec},
         "status": {"phase": phase, "containerStatuses": more.pop("statuses", statuses), **more},
     }
 
@@ -67,62 +61,52 @@ def pod(body: Json) -> Pod:
     return decode_pod(msgspec.json.encode(body))
 
 
-def container(*entries: tuple[str, str]) -> Any:
-    body = {"spec": {"containers": [{"name": "c", "env": [{"name": key, "value": value} for key, value in entries]}]}}
-    return job_pod(body).spec.containers[0]
+MARK, IMAGE, IGNORE = (
+    names.ENV_TERMINATE_SIDECAR,
+    names.ENV_TERMINATE_SIDECAR_WITH_IMAGE,
+    names.ENV_TERMINATE_SIDECAR_IGNORE_EXIT_CODE,
+)
 
 
 @pytest.mark.behaviour("SS-111")
 @pytest.mark.parametrize(
     ("entries", "kind", "image"),
     [
-        ((), Kind.MAIN, ""),
-        (((names.ENV_TERMINATE_SIDECAR, "true"),), Kind.SIDECAR, ""),
-        (((names.ENV_TERMINATE_SIDECAR, "TRUE"),), Kind.SIDECAR, ""),
-        (((names.ENV_TERMINATE_SIDECAR, "yes"),), Kind.MAIN, ""),
-        (((names.ENV_TERMINATE_SIDECAR, "true"), (names.ENV_TERMINATE_SIDECAR, "false")), Kind.MAIN, ""),
-        (((names.ENV_TERMINATE_SIDECAR_WITH_IMAGE, ""),), Kind.MAIN, ""),
-        (((names.ENV_TERMINATE_SIDECAR_WITH_IMAGE, "exit:1"),), Kind.BY_IMAGE, "exit:1"),
-        (
-            ((names.ENV_TERMINATE_SIDECAR, "true"), (names.ENV_TERMINATE_SIDECAR_WITH_IMAGE, "exit:1")),
-            Kind.SIDECAR,
-            "exit:1",
-        ),
-        (((names.ENV_TERMINATE_SIDECAR_IGNORE_EXIT_CODE, "true"),), Kind.MAIN, ""),
-        (
-            ((names.ENV_TERMINATE_SIDECAR, "true"), (names.ENV_TERMINATE_SIDECAR_IGNORE_EXIT_CODE, "true")),
-            Kind.IGNORED,
-            "",
-        ),
+        ([], Kind.MAIN, ""),
+        ([(MARK, "true")], Kind.SIDECAR, ""),
+        ([(MARK, "TRUE")], Kind.SIDECAR, ""),
+        ([(MARK, "yes")], Kind.MAIN, ""),
+        ([(MARK, "true"), (MARK, "false")], Kind.MAIN, ""),
+        ([(IMAGE, "")], Kind.MAIN, ""),
+        ([(IMAGE, "exit:1")], Kind.BY_IMAGE, "exit:1"),
+        ([(MARK, "true"), (IMAGE, "exit:1")], Kind.SIDECAR, "exit:1"),
+        ([(IGNORE, "true")], Kind.MAIN, ""),
+        ([(MARK, "true"), (IGNORE, "true")], Kind.IGNORED, ""),
     ],
 )
-def test_env_marks_sidecar_containers(entries: Any, kind: Kind, image: str) -> None:
-    found = sidecar(container(*entries))
+def test_env_marks_sidecar_containers(entries: list[tuple[str, str]], kind: Kind, image: str) -> None:
+    env = [{"name": name, "value": value} for name, value in entries]
+    found = sidecar(job_pod({"spec": {"containers": [{"name": "c", "env": env}]}}).spec.containers[0])
     assert (found.kind, found.image) == (kind, image)
 
 
+#: The main container has succeeded, and its sidecar runs.
+DONE: list[tuple[Json, int | None]] = [({}, 0), (TRUE, None)]
+STOP = Step(stop=("c1",), request=REQUEST)
+ONE_STATUS = {"statuses": [{"name": "c0", "state": {"terminated": {"exitCode": 0}}}]}
 DUE = [
-    pytest.param([({}, 0), (TRUE, None)], {}, Step(stop=("c1",), request=REQUEST), id="never, main succeeded"),
-    pytest.param([({}, 3), (TRUE, None)], {}, Step(stop=("c1",), request=REQUEST), id="never, main failed"),
+    pytest.param(DONE, {}, STOP, id="never, main succeeded"),
+    pytest.param([({}, 3), (TRUE, None)], {}, STOP, id="never, main failed"),
     pytest.param([({}, 0), ({}, None), (TRUE, None)], {}, NOTHING, id="a container without env is a main one"),
     pytest.param([({}, 0), (TRUE, 0)], {}, NOTHING, id="all sidecars have ended"),
     pytest.param([({}, 0), ({}, 0)], {}, NOTHING, id="no sidecars"),
-    pytest.param([({}, 0), (TRUE, None)], {"policy": "Always"}, NOTHING, id="no job"),
-    pytest.param([({}, 0), (TRUE, None)], {"phase": "Pending"}, NOTHING, id="pending"),
+    pytest.param(DONE, {"policy": "Always"}, NOTHING, id="no job"),
+    pytest.param(DONE, {"phase": "Pending"}, NOTHING, id="pending"),
     pytest.param([({}, 3), (TRUE, None)], {"policy": "OnFailure"}, NOTHING, id="on failure, main is restarted"),
-    pytest.param(
-        [({}, 0), (TRUE, None)], {"policy": "OnFailure"}, Step(stop=("c1",), request=REQUEST), id="on failure, done"
-    ),
-    pytest.param(
-        [({}, 0), (TRUE, None)], {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}, NOTHING, id="deleting"
-    ),
-    pytest.param(
-        [({}, 0), (TRUE, None)],
-        {"statuses": [{"name": "c0", "state": {"terminated": {"exitCode": 0}}}]},
-        NOTHING,
-        id="a status is missing",
-    ),
-    pytest.param([({}, 0), (TRUE, None)], {"phase": "Failed"}, NOTHING, id="a failed Pod"),
+    pytest.param(DONE, {"policy": "OnFailure"}, STOP, id="on failure, done"),
+    pytest.param(DONE, {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}, NOTHING, id="deleting"),
+    pytest.param(DONE, ONE_STATUS, NOTHING, id="a status is missing"),
+    pytest.param(DONE, {"phase": "Failed"}, NOTHING, id="a failed Pod"),
 ]
 
 
@@ -144,15 +128,9 @@ def test_sidecars_are_stopped_after_the_main_containers_end(
     [
         pytest.param([({}, 0), (BY_IMAGE, None)], Step(images={"c1": "exit:1"}), id="by image"),
         pytest.param([({}, 0), ({**TRUE, **BY_IMAGE}, None)], Step(images={"c1": "exit:1"}), id="both"),
-        pytest.param([({}, 0), (TRUE, None)], Step(unreachable=("c1",)), id="no image"),
-        pytest.param(
-            [({}, 0), (BY_IMAGE, 0), (BY_IMAGE, None)], Step(images={"c2": "exit:1"}), id="only running sidecars"
-        ),
-        pytest.param(
-            [({}, 0), ({names.ENV_TERMINATE_SIDECAR_WITH_IMAGE: "busybox:1"}, None)],
-            NOTHING,
-            id="the image is already set",
-        ),
+        pytest.param(DONE, Step(unreachable=("c1",)), id="no image"),
+        pytest.param([({}, 0), (BY_IMAGE, 0), (BY_IMAGE, None)], Step(images={"c2": "exit:1"}), id="one has ended"),
+        pytest.param([({}, 0), ({IMAGE: "busybox:1"}, None)], NOTHING, id="the image is already set"),
     ],
 )
 def test_on_a_virtual_node_a_changed_image_ends_sidecars(containers: list[tuple[Json, int | None]], due: Step) -> None:
@@ -171,9 +149,7 @@ OURS = {"phase": "Succeeded", "conditions": [{"type": "SidecarTerminated", "stat
 @pytest.mark.parametrize(
     ("containers", "more", "due"),
     [
-        pytest.param(
-            [({}, 0), (TRUE, None), (IGNORED, None)], {}, Step(stop=("c1",), request=REQUEST), id="ordinary ones first"
-        ),
+        pytest.param([({}, 0), (TRUE, None), (IGNORED, None)], {}, STOP, id="ordinary ones first"),
         pytest.param(
             [({}, 0), (TRUE, 143), (IGNORED, None)],
             {},
@@ -201,21 +177,12 @@ def test_sidecars_with_ignored_exit_codes_are_stopped_last(
 
 @pytest.mark.behaviour("SS-113")
 def test_the_request_names_containers_and_is_deleted_with_the_pod() -> None:
-    found = job_pod(pod_json([({}, 0), (TRUE, None)]))
+    found = job_pod(pod_json(DONE))
     request = recreate_request(found, plan(found, virtual=False))
     assert request["metadata"] == {
         "name": "sidecar-termination-u1",
         "namespace": "shop",
-        "ownerReferences": [
-            {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "name": "job-1",
-                "uid": "u1",
-                "controller": True,
-                "blockOwnerDeletion": True,
-            }
-        ],
+        "ownerReferences": [{**reference("v1", "Pod", "job-1", "u1"), "blockOwnerDeletion": True}],
     }
     assert request["spec"] == {
         "podName": "job-1",

@@ -31,8 +31,8 @@ def container(name: str, command: str, env: Json | None = None) -> Json:
     }
 
 
-def job(*containers: Json, policy: str = "Never") -> Json:
-    spec = {"restartPolicy": policy, "terminationGracePeriodSeconds": 5, "containers": list(containers)}
+def job(*containers: Json) -> Json:
+    spec = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 5, "containers": list(containers)}
     return {"metadata": {"name": "once"}, "spec": {"backoffLimit": 0, "template": {"spec": spec}}}
 
 
@@ -50,60 +50,21 @@ async def ended(there: Simulated, condition: str = "Complete") -> Json:
     return await pod(there)
 
 
-async def all_over(there: Simulated) -> dict[str, int]:
-    """Container → exit code, once none runs."""
-
-    async def look() -> dict[str, int] | None:
-        statuses = (await pod(there))["status"]["containerStatuses"]
-        codes = {one["name"]: one["state"].get("terminated", {}).get("exitCode") for one in statuses}
-        return codes if None not in codes.values() else None
-
-    found: dict[str, int] = await there.until(look, 120)
-    return found
-
-
 @pytest.mark.behaviour("SS-111")
-@pytest.mark.parametrize(("env", "flags"), [({}, [GATE]), (TRUE, [])], ids=["no env", "gate off"])
-def test_other_containers_are_left_alone(env: Json, flags: list[str]) -> None:
-    async def scenario(there: Simulated) -> None:
-        await there.create(JOBS, job(container("main", "sleep 5"), container("side", CLEAN, env)))
-        await there.client.clock.sleep(300)
-        states = {one["name"]: [*one["state"]] for one in (await pod(there))["status"]["containerStatuses"]}
-        assert states == {"main": ["terminated"], "side": ["running"]}
-        assert not await restart_requests(there)
-
-    in_managed(*flags)(scenario)()
-
-
-@pytest.mark.behaviour("SS-112")
-@in_managed(GATE)
-async def test_a_restarted_main_container_is_waited_for(there: Simulated) -> None:
-    await there.create(
-        JOBS, job(container("main", "sleep 5; exit 1"), container("side", CLEAN, TRUE), policy="OnFailure")
-    )
-
-    async def failed() -> bool:
-        found = await there.pods("batch.kubernetes.io/job-name=once")
-        statuses = found[0]["status"].get("containerStatuses", []) if found else []
-        return any(one["restartCount"] for one in statuses)
-
-    await there.until(failed)
+@in_managed
+async def test_without_the_gate_no_container_is_stopped(there: Simulated) -> None:
+    await there.create(JOBS, job(container("main", "sleep 5"), container("side", CLEAN, TRUE)))
+    await there.client.clock.sleep(300)
+    states = {one["name"]: [*one["state"]] for one in (await pod(there))["status"]["containerStatuses"]}
+    assert states == {"main": ["terminated"], "side": ["running"]}
     assert not await restart_requests(there)
 
 
 @pytest.mark.behaviour("SS-115")
-@pytest.mark.parametrize(
-    ("env", "condition", "phase"), [(TRUE, "Failed", "Failed"), (IGNORED, "Complete", "Succeeded")]
-)
 @in_managed(GATE)
-async def test_the_exit_code_of_a_sidecar_counts_unless_it_says_otherwise(
-    there: Simulated, env: Json, condition: str, phase: str
-) -> None:
-    await there.create(JOBS, job(container("main", "sleep 5"), container("side", UNCLEAN, env)))
-    found = await ended(there, condition)
-    assert found["status"]["phase"] == phase
-    assert await all_over(there) == {"main": 0, "side": 3}
-    assert (await pod(there))["status"]["phase"] == phase
+async def test_the_exit_code_of_a_sidecar_fails_the_job_unless_it_is_ignored(there: Simulated) -> None:
+    await there.create(JOBS, job(container("main", "sleep 5"), container("side", UNCLEAN, TRUE)))
+    assert (await ended(there, "Failed"))["status"]["phase"] == "Failed"
 
 
 @pytest.mark.behaviour("SS-114")
