@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,44 +16,35 @@ from app.features.podunavailablebudget.kind import (
     protected_operations,
     protected_total,
 )
+from tests.features.podunavailablebudget.writing import ALPHA, BETA, Json, budget
 
-Json = dict[str, Any]
-ALPHA, BETA = "policy.kruise.io/v1alpha1", "policy.kruise.io/v1beta1"
 OPERATIONS = "kruise.io/pub-protect-operations"
 TOTAL = "pub.kruise.io/protect-total-replicas"
 NOTES = "kruise.io/conversion-data"
 IGNORED = {"matchLabels": {"force-delete": "yes"}}
 
 
-def obj(version: str, annotations: Json | None = None, **spec: Any) -> Json:
-    metadata: Json = {"name": "b", "namespace": "n"}
-    if annotations is not None:
-        metadata["annotations"] = annotations
-    whole = {"selector": {"matchLabels": {"a": "b"}}, "maxUnavailable": 1, **spec}
-    return {"apiVersion": version, "kind": "PodUnavailableBudget", "metadata": metadata, "spec": whole}
-
-
 @pytest.mark.behaviour("PUB-1", "PUB-120")
 def test_v1alpha1_annotations_become_fields() -> None:
-    stored = convert(obj(ALPHA, {OPERATIONS: " DELETE, EVICT,,", TOTAL: "7", "mine": "x"}), BETA)
+    stored = convert(budget(version=ALPHA, annotations={OPERATIONS: " DELETE, EVICT,,", TOTAL: "7", "mine": "x"}), BETA)
     assert stored["spec"]["protectOperations"] == ["DELETE", "EVICT"]
     assert stored["spec"]["protectTotalReplicas"] == 7
     assert set(stored["metadata"]["annotations"]) == {"mine", NOTES}
     # A canonical annotation needs no conversion note.
-    assert "annotations" not in convert(obj(ALPHA, {OPERATIONS: "DELETE"}), BETA)["metadata"]
+    assert "annotations" not in convert(budget(version=ALPHA, annotations={OPERATIONS: "DELETE"}), BETA)["metadata"]
 
 
 @pytest.mark.behaviour("PUB-2")
 def test_fields_become_v1alpha1_annotations() -> None:
-    shown = convert(obj(BETA, protectOperations=["UPDATE", "RESIZE"], protectTotalReplicas=3), ALPHA)
-    assert shown["spec"] == {"selector": {"matchLabels": {"a": "b"}}, "maxUnavailable": 1}
+    shown = convert(budget(protectOperations=["UPDATE", "RESIZE"], protectTotalReplicas=3), ALPHA)
+    assert shown["spec"] == budget()["spec"]
     assert shown["metadata"]["annotations"] == {OPERATIONS: "UPDATE,RESIZE", TOTAL: "3"}
-    assert "annotations" not in convert(obj(BETA), ALPHA)["metadata"]
+    assert "annotations" not in convert(budget(), ALPHA)["metadata"]
 
 
 @pytest.mark.behaviour("PUB-120")
 def test_fields_that_v1alpha1_lacks_survive_an_update_through_it() -> None:
-    stored = obj(BETA, ignoredPodSelector=IGNORED, protectOperations=["DELETE"])
+    stored = budget(ignoredPodSelector=IGNORED, protectOperations=["DELETE"])
     shown = convert(stored, ALPHA)
     assert "ignoredPodSelector" not in shown["spec"]
     shown["spec"]["maxUnavailable"] = 5
@@ -78,10 +68,11 @@ def test_fields_that_v1alpha1_lacks_survive_an_update_through_it() -> None:
     ],
 )
 def test_an_unusable_annotation_survives_conversion(annotations: Json) -> None:
-    stored = convert(obj(ALPHA, dict(annotations)), BETA)
+    written = budget(version=ALPHA, annotations=annotations)
+    stored = convert(written, BETA)
     assert stored["metadata"]["annotations"] == annotations
-    assert stored["spec"] == obj(ALPHA)["spec"]
-    assert convert(stored, ALPHA) == obj(ALPHA, dict(annotations))
+    assert stored["spec"] == written["spec"]
+    assert convert(stored, ALPHA) == written
 
 
 @pytest.mark.behaviour("PUB-3")
@@ -113,7 +104,7 @@ def test_the_total_is_read_from_the_annotation_if_the_field_is_unset() -> None:
 
 
 def test_v1alpha1_always_shows_the_observed_generation() -> None:
-    stored = {**obj(BETA), "status": {"unavailableAllowed": 1}}
+    stored = {**budget(), "status": {"unavailableAllowed": 1}}
     assert convert(stored, ALPHA)["status"]["observedGeneration"] == 0
     assert "observedGeneration" not in convert(convert(stored, ALPHA), BETA)["status"]
 
@@ -144,7 +135,7 @@ _statuses = st.none() | st.fixed_dictionaries(
 @pytest.mark.behaviour("PUB-120")
 @given(annotations=_annotations, spec=_specs, status=_statuses)
 def test_v1beta1_objects_round_trip_through_v1alpha1(annotations: Json | None, spec: Json, status: Json | None) -> None:
-    stored = obj(BETA, annotations, **spec)
+    stored = budget(annotations=annotations, **spec)
     if status is not None:
         stored["status"] = status
     assert convert(convert(copy.deepcopy(stored), ALPHA), BETA) == stored
@@ -153,7 +144,7 @@ def test_v1beta1_objects_round_trip_through_v1alpha1(annotations: Json | None, s
 @pytest.mark.behaviour("PUB-120")
 @given(annotations=_annotations, status=_statuses)
 def test_v1alpha1_objects_round_trip_through_v1beta1(annotations: Json | None, status: Json | None) -> None:
-    given_ = obj(ALPHA, annotations)
+    given_ = budget(version=ALPHA, annotations=annotations)
     if status is not None:
         given_["status"] = status
     back = convert(convert(copy.deepcopy(given_), BETA), ALPHA)

@@ -149,10 +149,7 @@ async def test_an_unreadable_pod_is_a_bad_request(cluster: SmallCluster, broken:
 @pytest.mark.behaviour("PW-21")
 @in_cluster
 async def test_an_eviction_of_an_unreadable_pod_is_refused_and_of_a_missing_pod_allowed(cluster: SmallCluster) -> None:
-    await cluster.budget()
-    await cluster.made(1)
-    await cluster.numbers(1, 1, 0, 1)
-    replica = cluster.replicas[0]
+    replica = await cluster.begin(1)
     assert is_allowed(await replica.evict("nobody"))
     replica.sent.intercept = lambda _: json_response(403, status_body(403, "Forbidden", "no pods for you"))
     denied = await replica.evict("web-0")
@@ -162,10 +159,8 @@ async def test_an_eviction_of_an_unreadable_pod_is_refused_and_of_a_missing_pod_
 @pytest.mark.behaviour("PUB-62", "PUB-67", "PUB-69", "PUB-127", "PUB-130", "PW-24")
 @in_cluster
 async def test_a_refusal_names_its_operation_and_is_recorded(cluster: SmallCluster) -> None:
-    await cluster.budget(maxUnavailable=0)
-    (pod,) = await cluster.made(1)
-    await cluster.numbers(0, 1, 1, 1)
-    pod, replica = await cluster.get("web-0"), cluster.replicas[0]
+    replica = await cluster.begin(1, max_unavailable=0)
+    pod = await cluster.get("web-0")
     text = (
         'podunavailablebudget.policy.kruise.io "shop" is forbidden: pub unavailable allowed is negative '
         "(allowed 0, desired 1, current 1)"
@@ -188,44 +183,36 @@ async def test_a_refusal_names_its_operation_and_is_recorded(cluster: SmallClust
 @pytest.mark.behaviour("PUB-63", "PUB-66", "PUB-123")
 @in_cluster
 async def test_a_resize_subresource_is_treated_like_an_update(cluster: SmallCluster) -> None:
-    await cluster.budget(maxUnavailable=1)
+    replica = await cluster.begin(2)
     resources = {"requests": {"cpu": "1"}, "limits": {"cpu": "2"}}
-    await cluster.made(2)
-    await cluster.numbers(1, 2, 1, 2)
     old = await cluster.get("web-0")
     old["spec"]["containers"][0]["resources"] = resources
     new = copy.deepcopy(old)
     new["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "1500m"
-    assert is_allowed(await cluster.replicas[0].update(old, new, "resize"))
-    status = await cluster.status()
-    assert set(status["unavailablePods"]) == {"web-0"}
+    assert is_allowed(await replica.update(old, new, "resize"))
+    assert set((await cluster.status())["unavailablePods"]) == {"web-0"}
     other = {**old, "metadata": {**old["metadata"], "name": "web-1"}}
-    assert not is_allowed(await cluster.replicas[0].update(other, {**new, "metadata": other["metadata"]}, "resize"))
+    assert not is_allowed(await replica.update(other, {**new, "metadata": other["metadata"]}, "resize"))
 
 
 @pytest.mark.behaviour("PUB-126")
 @in_cluster
 async def test_removing_the_annotation_keeps_a_pod_protected(cluster: SmallCluster) -> None:
-    await cluster.budget(maxUnavailable=0)
-    await cluster.made(1)
-    await cluster.numbers(0, 1, 1, 1)
+    replica = await cluster.begin(1, max_unavailable=0)
     old = await cluster.get("web-0")
     new = copy.deepcopy(old)
     new["metadata"]["annotations"] = {}
     new["spec"]["containers"][0]["image"] = "nginx:2"
-    assert not is_allowed(await cluster.replicas[0].update(old, new))
+    assert not is_allowed(await replica.update(old, new))
     # An update that assigns a budget is judged by that budget.
-    assert not is_allowed(await cluster.replicas[0].update(new, {**old, "spec": {"containers": []}}))
+    assert not is_allowed(await replica.update(new, {**old, "spec": {"containers": []}}))
 
 
 @pytest.mark.behaviour("PW-27")
 @pytest.mark.parametrize("how", ["request", "options", "eviction", "request of an eviction"])
 @in_cluster
 async def test_a_dry_run_is_checked_without_a_grant(cluster: SmallCluster, how: str) -> None:
-    await cluster.budget()
-    await cluster.made(2)
-    await cluster.numbers(1, 2, 1, 2)
-    replica, dry = cluster.replicas[0], {"dryRun": ["All"]}
+    replica, dry = await cluster.begin(2), {"dryRun": ["All"]}
     for name in ("web-0", "web-1"):
         pod = await cluster.get(name)
         if how == "request":
@@ -244,9 +231,7 @@ async def test_a_dry_run_is_checked_without_a_grant(cluster: SmallCluster, how: 
 @pytest.mark.behaviour("PUB-64", "PUB-124")
 @in_cluster(2)
 async def test_a_grant_of_one_replica_is_not_charged_by_another(cluster: SmallCluster) -> None:
-    await cluster.budget()
-    await cluster.made(3)
-    await cluster.numbers(1, 3, 2, 3)
+    await cluster.begin(3)
     pod = await cluster.get("web-0")
     found = await asyncio.gather(*(replica.delete(pod) for replica in cluster.replicas * 3))
     assert all(map(is_allowed, found))
@@ -256,9 +241,7 @@ async def test_a_grant_of_one_replica_is_not_charged_by_another(cluster: SmallCl
 @pytest.mark.behaviour("PUB-30", "PUB-85")
 @in_cluster
 async def test_a_replica_with_a_stale_cache_still_applies_a_new_budget(cluster: SmallCluster) -> None:
-    await cluster.budget()
-    await cluster.made(2)
-    await cluster.numbers(1, 2, 1, 2)
+    await cluster.begin(2)
     deaf = Replica(cluster.api, cluster.clock, 1)
     # It only knows one of another namespace.
     elsewhere = {"metadata": {"name": "shop", "namespace": "elsewhere"}, "spec": {"maxUnavailable": 1}}
@@ -309,10 +292,7 @@ async def test_a_pod_of_a_deleted_budget_falls_under_another_match(cluster: Smal
 @pytest.mark.behaviour("PUB-82", "PUB-83")
 @in_cluster
 async def test_a_failed_charge_refuses_the_deletion(cluster: SmallCluster) -> None:
-    await cluster.budget()
-    await cluster.made(2)
-    await cluster.numbers(1, 2, 1, 2)
-    replica, pod = cluster.replicas[0], await cluster.get("web-0")
+    replica, pod = await cluster.begin(2), await cluster.get("web-0")
     for code, reason in ((409, "Conflict"), (403, "Forbidden"), (500, "InternalError")):
         answer = json_response(code, status_body(code, reason, f"because of {reason}"))
         replica.sent.intercept = lambda r, answer=answer: answer if r.method == "PATCH" else None  # type: ignore[misc]
@@ -326,10 +306,7 @@ async def test_a_failed_charge_refuses_the_deletion(cluster: SmallCluster) -> No
 @pytest.mark.behaviour("PUB-129", "PW-20")
 @in_cluster(removals=False, updates=False)
 async def test_with_the_gate_off_nothing_is_checked(cluster: SmallCluster) -> None:
-    await cluster.budget(maxUnavailable=0)
-    await cluster.made(1)
-    await cluster.numbers(0, 1, 1, 1)
-    pod, replica = await cluster.get("web-0"), cluster.replicas[0]
+    replica, pod = await cluster.begin(1, max_unavailable=0), await cluster.get("web-0")
     assert is_allowed(await replica.delete(pod))
     assert is_allowed(await replica.evict("web-0"))
     assert is_allowed(await replica.update(pod, {**pod, "spec": {}}))

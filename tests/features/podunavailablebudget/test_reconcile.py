@@ -19,7 +19,7 @@ from app.features.podunavailablebudget.types import PodUnavailableBudget
 from app.features.statefulset.kind import STATEFUL_SET
 from app.framework.watched import Stores
 from app.kube.client import Client, PatchType
-from app.kube.errors import NotFound, RequestInfo, TransportError
+from app.kube.errors import NotFound
 from app.kube.resources import (
     CONFIGMAPS,
     CUSTOMRESOURCEDEFINITIONS,
@@ -40,7 +40,6 @@ from tests.features.podunavailablebudget.world import (
     SmallCluster,
     in_cluster,
     is_allowed,
-    small_cluster,
 )
 from tests.kit.objects import SCALED, defined, reference, workload_spec
 from tests.kit.transports import Counting
@@ -171,8 +170,8 @@ async def test_a_missing_or_empty_target_has_no_pods(cluster: SmallCluster) -> N
     await cluster.numbers(0, 0, 0, 0)
 
 
-def lagging(resource: Resource, lags: list[bool]) -> Callable[[SmallCluster], Awaitable[None]]:
-    """The controller's watch of these shows nothing while there is something in ``lags``."""
+def lagging(resource: Resource) -> Callable[[SmallCluster], Awaitable[None]]:
+    """The controller's watch of this resource shows nothing while ``cluster.lags``."""
 
     async def prepare(cluster: SmallCluster) -> None:
         inner = cluster.sent.stream
@@ -180,14 +179,12 @@ def lagging(resource: Resource, lags: list[bool]) -> Callable[[SmallCluster], Aw
         @asynccontextmanager
         async def stream(request: Request) -> AsyncIterator[Stream]:
             async with inner(request) as found:
-                if request.path != resource.path():
-                    yield found
-                    return
-                yield Stream(found.status, found.headers, late(found.chunks))
+                chunks = late(found.chunks) if request.path == resource.path() else found.chunks
+                yield Stream(found.status, found.headers, chunks)
 
         async def late(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
             async for chunk in chunks:
-                while lags:
+                while cluster.lags:
                     await cluster.clock.sleep(0.1)
                 yield chunk
 
@@ -198,64 +195,52 @@ def lagging(resource: Resource, lags: list[bool]) -> Callable[[SmallCluster], Aw
 
 @pytest.mark.behaviour("PUB-33", "PUB-35")
 @pytest.mark.parametrize("by_target", [False, True])
-def test_a_workload_missing_in_the_cache_still_counts_its_pods(by_target: bool) -> None:
+@in_cluster(prepare=lagging(REPLICASETS))
+async def test_a_workload_missing_in_the_cache_still_counts_its_pods(cluster: SmallCluster, by_target: bool) -> None:
     """The ReplicaSet watch lags behind the Pod watch; otherwise all Pods could be deleted in that moment."""
-    lags: list[bool] = []
-
-    @virtual
-    async def test() -> None:
-        async with small_cluster(prepare=lagging(REPLICASETS, lags)) as cluster:
-            lags.append(True)
-            await cluster.made(3)
-            target = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web"}
-            await cluster.budget(**({"selector": None, "targetRef": target} if by_target else {}))
-            await cluster.numbers(1, 3, 2, 3)
-            answers = [await cluster.replicas[0].delete(await cluster.get(f"web-{number}")) for number in range(3)]
-            assert list(map(is_allowed, answers)) == [True, False, False]
-
-    test()
+    cluster.lags = True
+    await cluster.made(3)
+    target = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web"}
+    await cluster.budget(**({"selector": None, "targetRef": target} if by_target else {}))
+    await cluster.numbers(1, 3, 2, 3)
+    answers = [await cluster.replicas[0].delete(await cluster.get(f"web-{number}")) for number in range(3)]
+    assert list(map(is_allowed, answers)) == [True, False, False]
 
 
 @pytest.mark.behaviour("PUB-54", "PUB-55", "PUB-56")
 @pytest.mark.parametrize("happens", ["updated", "deleted", "replaced"])
-def test_a_late_cache_does_not_undo_what_was_observed(happens: str) -> None:
+@in_cluster(prepare=lagging(PODS))
+async def test_a_late_cache_does_not_undo_what_was_observed(cluster: SmallCluster, happens: str) -> None:
     """The Pod watch lags longer than a grant lasts: the Pod is read live while the cache still shows its old state."""
-    lags: list[bool] = []
-
-    @virtual
-    async def test() -> None:
-        async with small_cluster(prepare=lagging(PODS, lags)) as cluster:
-            await cluster.budget(maxUnavailable=1)
-            first, second, _ = await cluster.made(3)
-            await cluster.numbers(1, 3, 2, 3)
-            lags.append(True)
-            replica, changed = cluster.replicas[0], copy.deepcopy(await cluster.get("web-0"))
-            changed["spec"]["containers"][0]["image"] = "nginx:2"
-            if happens != "updated":
-                assert is_allowed(await replica.delete(await cluster.get("web-0")))
-                await cluster.gone("web-0")
-                if happens == "replaced":
-                    await cluster.pod("web-0", await cluster.user.get(REPLICASETS, "web", NAMESPACE))
-            else:
-                assert is_allowed(await replica.update(await cluster.get("web-0"), changed))
-                body = {"spec": {"containers": [{"name": "main", "image": "nginx:2"}]}}
-                await cluster.user.patch(PODS, "web-0", body, NAMESPACE, kind=PatchType.STRATEGIC)
-                await cluster.is_ready("web-0", ready=False)
-            await cluster.clock.sleep(25)
-            status = await cluster.numbers(0, 2, 2, 3)
-            assert not {"disruptedPods", "unavailablePods"} & set(status)
-            # The status write requeues the budget.
-            await cluster.clock.sleep(5)
-            await cluster.numbers(0, 2, 2, 3)
-            assert not is_allowed(await replica.delete(await cluster.get(second["metadata"]["name"])))
-            lags.clear()
-            if happens == "deleted":
-                await cluster.pod("web-9", await cluster.user.get(REPLICASETS, "web", NAMESPACE))
-            elif happens == "updated":
-                await cluster.is_ready(first["metadata"]["name"], image="nginx:2")
-            await cluster.numbers(1, 3, 2, 3)
-
-    test()
+    replica, pod = await cluster.begin(3), await cluster.get("web-0")
+    owner = await cluster.user.get(REPLICASETS, "web", NAMESPACE)
+    cluster.lags = True
+    if happens == "updated":
+        changed = copy.deepcopy(pod)
+        changed["spec"]["containers"][0]["image"] = "nginx:2"
+        assert is_allowed(await replica.update(pod, changed))
+        body = {"spec": {"containers": [{"name": "main", "image": "nginx:2"}]}}
+        await cluster.user.patch(PODS, "web-0", body, NAMESPACE, kind=PatchType.STRATEGIC)
+        await cluster.is_ready("web-0", ready=False)
+    else:
+        assert is_allowed(await replica.delete(pod))
+        await cluster.gone("web-0")
+        if happens == "replaced":
+            await cluster.pod("web-0", owner)
+    await cluster.clock.sleep(25)
+    status = await cluster.numbers(0, 2, 2, 3)
+    assert not {"disruptedPods", "unavailablePods"} & set(status)
+    for number in range(2):
+        await cluster.patch({"metadata": {"labels": {"number": str(number)}}}, "shop")
+        await cluster.clock.sleep(2)
+        await cluster.numbers(0, 2, 2, 3)
+    assert not is_allowed(await replica.delete(await cluster.get("web-1")))
+    cluster.lags = False
+    if happens == "deleted":
+        await cluster.pod("web-9", owner)
+    elif happens == "updated":
+        await cluster.is_ready("web-0", image="nginx:2")
+    await cluster.numbers(1, 3, 2, 3)
 
 
 @pytest.mark.behaviour("PUB-96", "PUB-125")
@@ -360,12 +345,9 @@ async def test_a_kind_listed_among_statefulsets_reports_its_replicas(cluster: Sm
     await cluster.numbers(3, 3, 0, -1)
     await cluster.numbers(3, 3, 0, 0, name="selected")
     listed = {"workloads": [{"Group": "example.com", "Version": "v1", "Kind": "Thing"}]}
-    configuration = {
-        "metadata": {"name": "kruise-configuration"},
-        "data": {"PPS_Watch_Custom_Workload_WhiteList": json.dumps(listed)},
-    }
+    data = {"PPS_Watch_Custom_Workload_WhiteList": json.dumps(listed)}
     await cluster.user.create(NAMESPACES, {"metadata": {"name": "kruise-system"}})
-    await cluster.user.create(CONFIGMAPS, configuration, "kruise-system")
+    await cluster.user.create(CONFIGMAPS, {"metadata": {"name": "kruise-configuration"}, "data": data}, "kruise-system")
     await cluster.numbers(1, 3, 2, 3)
     await cluster.numbers(1, 3, 2, 3, name="selected")
     await cluster.user.patch(THINGS, "t", {"spec": {"replicas": None}}, NAMESPACE)
@@ -465,10 +447,7 @@ async def test_an_unusable_stored_value_is_reported(cluster: SmallCluster) -> No
 @pytest.mark.behaviour("PUB-54", "PUB-55", "PUB-56")
 @in_cluster
 async def test_grants_are_released_when_done_or_expired(cluster: SmallCluster) -> None:
-    await cluster.budget(maxUnavailable=3)
-    await cluster.made(4)
-    await cluster.numbers(3, 4, 1, 4)
-    replica = cluster.replicas[0]
+    replica = await cluster.begin(4, max_unavailable=3)
     stays, goes, changes = [await cluster.get(f"web-{number}") for number in range(3)]
     changed = copy.deepcopy(changes)
     changed["spec"]["containers"][0]["image"] = "nginx:2"
@@ -496,33 +475,6 @@ async def test_grants_are_released_when_done_or_expired(cluster: SmallCluster) -
     assert await cluster.events("NotDeleted") == ["Pod was expected by PUB default/shop to be deleted but it wasn't"]
 
 
-@pytest.mark.behaviour("PUB-54")
-@in_cluster
-async def test_a_deleted_pod_is_not_counted_again_while_the_cache_shows_it(
-    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await cluster.budget(maxUnavailable=1)
-    await cluster.made(3)
-    await cluster.numbers(1, 3, 2, 3)
-    watch = cluster.sent.stream
-
-    def stalled(request: Request) -> Any:
-        if request.path.endswith("/pods"):
-            raise TransportError(RequestInfo("WATCH", request.path), "connection refused")
-        return watch(request)
-
-    monkeypatch.setattr(cluster.sent, "stream", stalled)
-    cluster.api.end_watches()
-    assert is_allowed(await cluster.replicas[0].delete(await cluster.get("web-0")))
-    await cluster.gone("web-0")
-    await cluster.clock.sleep(30)  # its entry is overdue: the Pod is looked up
-    assert "disruptedPods" not in await cluster.numbers(0, 2, 2, 3)
-    for number in range(2):
-        await cluster.user.patch(BUDGETS, "shop", {"metadata": {"labels": {"number": str(number)}}}, NAMESPACE)
-        await cluster.clock.sleep(2)
-        await cluster.numbers(0, 2, 2, 3)
-
-
 @pytest.mark.behaviour("PUB-56", "PUB-90")
 @in_cluster
 @pytest.mark.parametrize("replaced", [True, False])
@@ -533,8 +485,7 @@ async def test_a_pod_that_recovered_unobserved_is_not_waited_for(
     unhealthy, and its Ready condition keeps its timestamp."""
     refused: list[tuple[str, str]] = []
     monkeypatch.setattr(cluster.asked, "_refused", lambda pod, user: refused.append((pod.metadata.name, user)))
-    await cluster.budget(maxUnavailable=1)
-    await cluster.made(3)
+    await cluster.begin(3)
     since = cluster.now()
     for name in ("web-0", "web-1", "web-2"):
         await cluster.is_ready(name, container_id=f"containerd://{name}", since=since)
@@ -553,38 +504,17 @@ async def test_a_pod_that_recovered_unobserved_is_not_waited_for(
     assert await cluster.update_granted("web-1")
 
 
-@pytest.mark.behaviour("PUB-55")
-@in_cluster
-async def test_a_pod_with_the_same_name_is_a_different_pod(cluster: SmallCluster) -> None:
-    await cluster.budget(maxUnavailable=1)
-    owner = await cluster.replicaset(replicas=2)
-    await cluster.made(2, owner)
-    await cluster.numbers(1, 2, 1, 2)
-    replica = cluster.replicas[0]
-    assert is_allowed(await replica.delete(await cluster.get("web-0")))
-    await cluster.numbers(0, 1, 1, 2)
-    await cluster.gone("web-0")
-    await cluster.pod("web-0", owner)
-    await cluster.numbers(1, 2, 1, 2)
-    assert "disruptedPods" not in await cluster.status()
-
-
 @pytest.mark.behaviour("PUB-54")
 @in_cluster
 async def test_a_grant_completes_for_a_pod_that_was_already_terminating(cluster: SmallCluster) -> None:
-    await cluster.budget()
-    await cluster.made(3)
-    await cluster.numbers(1, 3, 2, 3)
+    await cluster.begin(3)
     await cluster.user.patch(PODS, "web-0", {"metadata": {"finalizers": ["example.com/stay"]}}, NAMESPACE)
     await cluster.user.delete(PODS, "web-0", NAMESPACE)
     await cluster.numbers(0, 2, 2, 3)
     entry = {"status": {"disruptedPods": {"web-0": cluster.now()}}}
     await cluster.user.patch(BUDGETS, "shop", entry, NAMESPACE, subresource="status")
-
-    async def entries() -> Json | None:
-        return (await cluster.status()).get("disruptedPods")
-
-    await cluster.becomes(entries, None, seconds=1)
+    await cluster.clock.sleep(1)
+    assert "disruptedPods" not in await cluster.status()
 
 
 GARBAGE = "\x00{[\u2028" * 50
@@ -603,14 +533,12 @@ HOSTILE_STATUSES = [
 @in_cluster
 async def test_an_invalid_status_is_replaced_and_grants_nothing(cluster: SmallCluster, held: Json) -> None:
     """Users who can write a status can write anything into it."""
-    await cluster.budget()
-    pods = await cluster.made(3)
-    whole = await cluster.numbers(1, 3, 2, 3)
-    await cluster.user.patch(BUDGETS, "shop", {"status": {**whole, **held}}, NAMESPACE, subresource="status")
+    replica = await cluster.begin(3)
+    forged = {**await cluster.status(), **held}
+    await cluster.user.patch(BUDGETS, "shop", {"status": forged}, NAMESPACE, subresource="status")
     await cluster.clock.sleep(1)
-    assert await cluster.numbers(1, 3, 2, 3)
-    related = [await cluster.get(pod["metadata"]["name"]) for pod in pods]
-    found = [is_allowed(await cluster.replicas[0].delete(pod)) for pod in related]
+    await cluster.numbers(1, 3, 2, 3)
+    found = [is_allowed(await replica.delete(await cluster.get(f"web-{number}"))) for number in range(3)]
     assert found.count(True) == 1
 
 

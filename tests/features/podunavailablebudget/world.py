@@ -120,6 +120,8 @@ class SmallCluster(ManagedCluster):
         self.replicas = replicas
         #: The controller's transport.
         self.sent = sent
+        #: Whether the watch of a lagging resource shows nothing.
+        self.lags = False
         #: The budget check of workload controllers in this process.
         self.asked: ControllerBudget | None = None
 
@@ -155,23 +157,14 @@ class SmallCluster(ManagedCluster):
     async def is_ready(
         self, name: str, *, ready: bool = True, container_id: str = "", image: str = "nginx:1", since: str = ""
     ) -> Json:
+        container = {"name": "main", "image": image, "imageID": "x"}
         status = {
             "phase": "Running",
             "conditions": [{"type": "Ready", "status": str(ready), "lastTransitionTime": since or self.now()}],
-            "containerStatuses": [
-                {
-                    "name": "main",
-                    "image": image,
-                    "imageID": "x",
-                    "containerID": container_id,
-                    "ready": ready,
-                    "restartCount": 0,
-                }
-            ],
+            "containerStatuses": [{**container, "containerID": container_id, "ready": ready, "restartCount": 0}],
         }
-        return await self.user.patch(
-            PODS, name, {"status": status}, NAMESPACE, kind=PatchType.STRATEGIC, subresource="status"
-        )
+        how = PatchType.STRATEGIC
+        return await self.user.patch(PODS, name, {"status": status}, NAMESPACE, kind=how, subresource="status")
 
     def now(self) -> str:
         return self.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -180,6 +173,13 @@ class SmallCluster(ManagedCluster):
         """Create ready Pods of one ReplicaSet with as many replicas."""
         owner = owner or await self.replicaset(replicas=count)
         return [await self.pod(f"web-{number}", owner) for number in range(count)]
+
+    async def begin(self, count: int, max_unavailable: int = 1) -> Replica:
+        """Create a budget and the Pods of a ReplicaSet, which the budget then counts; return the first replica."""
+        await self.budget(maxUnavailable=max_unavailable)
+        await self.made(count)
+        await self.numbers(max_unavailable, count, count - max_unavailable, count)
+        return self.replicas[0]
 
     async def get(self, name: str) -> Json:
         return await self.user.get(PODS, name, NAMESPACE)

@@ -10,12 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.features.podunavailablebudget.budgets import MAX_BUDGETS, Grants
-from app.features.podunavailablebudget.plan.pods import RunningContainer
+from app.features.podunavailablebudget.plan.pods import PodFacts, RunningContainer
 from app.features.podunavailablebudget.plan.status import (
     MAX_ENTRIES,
     UNKNOWN,
     Expected,
     Observed,
+    Seen,
     desired_available,
     first_seen,
     recompute,
@@ -33,45 +34,38 @@ def pods(count: int, *, unready: int = 0) -> dict[str, Any]:
     return {f"p{i}": facts(f"p{i}", healthy=i < count - unready) for i in range(count)}
 
 
-def names(first: int, last: int) -> dict[str, str]:
-    return {f"p{i}": ago(1) for i in range(first, last)}
+def available(pod: PodFacts, seen: dict[str, Seen], noted: str = "") -> int:
+    """Return the number of available Pods of a budget whose only Pod, p0, may be updated."""
+    given_ = budget(unavailable={"p0": noted or ago(0)})
+    return recompute(given_, Observed({"p0": pod}, Expected(1), NOW, seen=seen)).status.current_available
 
 
-#: § B5: expected, spec, in flight (disrupted, unavailable), Pods, not ready → desired, current, allowed.
+#: § B5: expected Pods, existing Pods, spec, whether 20 are in flight, not ready → desired, current, allowed.
 EXAMPLES = [
-    (15, {"maxUnavailable": "10%"}, {}, {}, 15, 0, 13, 15, 2),
-    (10, {"maxUnavailable": 100}, {}, {}, 10, 0, 0, 10, 10),
-    (10, {"minAvailable": 100}, {}, {}, 10, 0, 100, 10, 0),
-    (100, {"maxUnavailable": "30%"}, names(0, 10), names(10, 20), 100, 0, 70, 80, 10),
-    (100, {"maxUnavailable": "30%"}, names(0, 10), names(10, 20), 100, 5, 70, 75, 5),
-    (0, {"maxUnavailable": "30%"}, {}, {}, 10, 0, 0, 10, 10),
-    (0, {"maxUnavailable": "30%"}, {}, {}, 0, 0, 0, 0, 0),
-    (10, {"minAvailable": "25%"}, {}, {}, 10, 0, 3, 10, 7),
-    (10, {"minAvailable": 9}, {}, {}, 10, 0, 9, 10, 1),
-    (5, {"maxUnavailable": 0}, {}, {}, 5, 0, 5, 5, 0),
-    (5, {"maxUnavailable": "100%"}, {}, {}, 5, 2, 0, 3, 3),
+    (15, 15, {"maxUnavailable": "10%"}, False, 0, (13, 15, 2)),
+    (10, 10, {"maxUnavailable": 100}, False, 0, (0, 10, 10)),
+    (10, 10, {"minAvailable": 100}, False, 0, (100, 10, 0)),
+    (100, 100, {"maxUnavailable": "30%"}, True, 0, (70, 80, 10)),
+    (100, 100, {"maxUnavailable": "30%"}, True, 5, (70, 75, 5)),
+    (0, 10, {"maxUnavailable": "30%"}, False, 0, (0, 10, 10)),
+    (0, 0, {"maxUnavailable": "30%"}, False, 0, (0, 0, 0)),
+    (10, 10, {"minAvailable": "25%"}, False, 0, (3, 10, 7)),
+    (10, 10, {"minAvailable": 9}, False, 0, (9, 10, 1)),
+    (5, 5, {"maxUnavailable": 0}, False, 0, (5, 5, 0)),
+    (5, 5, {"maxUnavailable": "100%"}, False, 2, (0, 3, 3)),
 ]
 
 
 @pytest.mark.behaviour("PUB-42", "PUB-43")
-@pytest.mark.parametrize(
-    ("expected", "spec", "disrupted", "unavailable", "count", "unready", "desired", "current", "allowed"), EXAMPLES
-)
+@pytest.mark.parametrize(("expected", "count", "spec", "in_flight", "unready", "numbers"), EXAMPLES)
 def test_the_status_matches_the_worked_examples(
-    expected: int,
-    spec: dict[str, Any],
-    disrupted: dict[str, str],
-    unavailable: dict[str, str],
-    count: int,
-    unready: int,
-    desired: int,
-    current: int,
-    allowed: int,
+    expected: int, count: int, spec: dict[str, Any], in_flight: bool, unready: int, numbers: tuple[int, int, int]
 ) -> None:
+    disrupted, unavailable = ({f"p{i}": ago(1) for i in some if in_flight} for some in (range(10), range(10, 20)))
     given_ = budget(disrupted=disrupted, unavailable=unavailable, **{"maxUnavailable": None, **spec})
     status = recompute(given_, Observed(pods(count, unready=unready), Expected(expected), NOW)).status
-    assert (status.desired_available, status.current_available) == (desired, current)
-    assert (status.unavailable_allowed, status.total_replicas) == (allowed, expected)
+    assert (status.desired_available, status.current_available, status.unavailable_allowed) == numbers
+    assert status.total_replicas == expected
     assert (status.disrupted_pods or {}, status.unavailable_pods or {}) == (disrupted, unavailable)
 
 
@@ -186,36 +180,40 @@ def test_a_granted_update_is_checked_after_ten_seconds() -> None:
 
 
 @pytest.mark.behaviour("PUB-56")
-def test_an_observed_update_releases_its_grant_at_once() -> None:
-    noted = {"p0": ago(2)}
-    stages = [
-        facts("p0"),
-        facts("p0", generation=2),
-        facts("p0", generation=2, healthy=False),
-        facts("p0", generation=2, since=0),
-    ]
-    seen: dict[str, Any] = {}
-    current = []
+@pytest.mark.parametrize(
+    ("stages", "counted"),
+    [
+        pytest.param(
+            [
+                facts("p0"),
+                facts("p0", generation=2),
+                facts("p0", generation=2, healthy=False),
+                facts("p0", generation=2, since=0),
+            ],
+            [0, 0, 0, 1],
+            id="an observed outage ends the grant at once",
+        ),
+        pytest.param(
+            [
+                facts("p0"),
+                facts("p0", healthy=False),
+                facts("p0", since=1),
+                facts("p0", generation=2, since=1),
+                facts("p0", generation=2, since=0),
+            ],
+            [0, 0, 0, 0, 1],
+            id="an outage before the update does not, but an unobserved one after it",
+        ),
+    ],
+)
+def test_an_observed_update_releases_its_grant(stages: list[PodFacts], counted: list[int]) -> None:
+    noted = ago(2)
+    seen: dict[str, Seen] = {}
+    found = []
     for stage in stages:
-        seen = track(noted, {"p0": stage}, seen)
-        found = recompute(budget(unavailable=noted), Observed({"p0": stage}, Expected(1), NOW, seen=seen))
-        current.append(found.status.current_available)
-    assert current == [0, 0, 0, 1]
-
-
-@pytest.mark.behaviour("PUB-56")
-def test_a_brief_outage_before_the_update_releases_nothing() -> None:
-    noted = {"p0": ago(2)}
-    seen: dict[str, Any] = {}
-    for stage in (facts("p0"), facts("p0", healthy=False), facts("p0", since=1), facts("p0", generation=2, since=1)):
-        seen = track(noted, {"p0": stage}, seen)
-        found = recompute(budget(unavailable=noted), Observed({"p0": stage}, Expected(1), NOW, seen=seen))
-        assert found.status.current_available == 0
-    # Unobserved: it became ready again.
-    after = facts("p0", generation=2, since=0)
-    seen = track(noted, {"p0": after}, seen)
-    found = recompute(budget(unavailable=noted), Observed({"p0": after}, Expected(1), NOW, seen=seen))
-    assert found.status.current_available == 1
+        seen = track({"p0": noted}, {"p0": stage}, seen)
+        found.append(available(stage, seen, noted))
+    assert found == counted
 
 
 def runs(
@@ -253,8 +251,7 @@ def test_an_unobserved_update_is_recognized_by_what_runs(
     seen = track(noted, {"p0": replace(facts("p0"), running=before)}, {})
     later = replace(facts("p0", generation=2), running=after)
     seen = track(noted, {"p0": later}, seen)
-    found = recompute(budget(unavailable=noted), Observed({"p0": later}, Expected(1), NOW, seen=seen))
-    assert found.status.current_available == int(back)
+    assert available(later, seen) == back
 
 
 @pytest.mark.behaviour("PUB-56")
@@ -265,10 +262,8 @@ def test_a_grant_is_compared_with_the_pod_at_that_moment(noted: str, uid: str, b
     grants = Grants()
     grants.note(KEY, noted, replace(facts("p0", uid=uid), running=(BEFORE,)))
     later = replace(facts("p0", generation=2), running=(runs(),))
-    entries = {"p0": ago(0)}
-    seen = track(entries, {"p0": later}, {}, grants.of(KEY))
-    found = recompute(budget(unavailable=entries), Observed({"p0": later}, Expected(1), NOW, seen=seen))
-    assert found.status.current_available == int(back)
+    seen = track({"p0": ago(0)}, {"p0": later}, {}, grants.of(KEY))
+    assert available(later, seen) == back
 
 
 @pytest.mark.behaviour("PUB-56")
@@ -277,8 +272,7 @@ def test_earlier_observations_do_not_end_a_later_grant() -> None:
     seen = track({"p0": ago(3)}, {"p0": before}, {})
     seen = track({"p0": ago(3)}, {"p0": later}, seen)
     for noted, current in ((ago(3), 1), (ago(1), 0)):
-        found = recompute(budget(unavailable={"p0": noted}), Observed({"p0": later}, Expected(1), NOW, seen=seen))
-        assert found.status.current_available == current
+        assert available(later, seen, noted) == current
 
 
 @pytest.mark.behaviour("PUB-56", "PUB-64")
@@ -293,12 +287,10 @@ def test_a_finished_update_does_not_end_the_next_in_the_same_second() -> None:
     assert grants.latest(KEY, seen) == {}
     again = track(noted, {"p0": back}, seen, grants.of(KEY))
     assert grants.latest(KEY, again) == again
-    found = recompute(budget(unavailable=noted), Observed({"p0": back}, Expected(1), NOW, seen=again))
-    assert found.status.current_available == 0
+    assert available(back, again) == 0
     later = replace(facts("p0", generation=3), running=(runs("nginx:3", "newer"),))
     again = track(noted, {"p0": later}, again, grants.of(KEY))
-    found = recompute(budget(unavailable=noted), Observed({"p0": later}, Expected(1), NOW, seen=again))
-    assert found.status.current_available == 1
+    assert available(later, again) == 1
 
 
 @pytest.mark.behaviour("PUB-56")
