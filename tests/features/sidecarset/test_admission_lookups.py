@@ -11,12 +11,10 @@ from app.features.sidecarset.injection.selection import SidecarSetIndex
 from app.features.sidecarset.pod_admission import LIST_SECONDS, RECORDED_REVISIONS, InjectionLookups, NewerSets
 from app.features.sidecarset.webhooks import SidecarSetLookups
 from app.framework.watched import CONFIGURATION, Stores
-from app.kube.client import Client
 from app.kube.errors import ApiError
 from app.kube.objects import ConfigMap, ObjectMeta
 from app.kube.store import Store
 from tests.features.admitting import sidecarset
-from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import Connections, client_for, json_response, listing, status_body, virtual
 
 REVISION = {"metadata": {"name": "s-1", "labels": {"kruise.io/sidecarset-name": "s"}}, "revision": 3, "data": {}}
@@ -26,6 +24,12 @@ NOT_FOUND = json_response(404, status_body(404, "NotFound"))
 def lookups_for(*answers: Any) -> tuple[SidecarSetLookups, Connections]:
     client, connections = client_for(*answers)
     return SidecarSetLookups(client, Stores(()), "kruise-system", NewerSets(client, lambda *_: False)), connections
+
+
+def injection_lookups(index: SidecarSetIndex | None = None) -> tuple[InjectionLookups, Connections]:
+    client, connections = client_for()
+    newer = NewerSets(client, (index or SidecarSetIndex()).shows)
+    return InjectionLookups(Store(), Store(), client, "kruise-system", newer), connections
 
 
 @pytest.mark.behaviour("SS-26")
@@ -71,15 +75,12 @@ async def test_a_base_missing_in_the_cache_is_read_live() -> None:
 @pytest.mark.behaviour("SS-39", "MGR-154")
 @virtual
 async def test_claims_of_all_pods_share_a_list_and_only_newer_sets_are_read() -> None:
-    connections, index = Connections(), SidecarSetIndex()
-    client = Client(connections, VirtualClock())
+    lookups, connections = injection_lookups(index := SidecarSetIndex())
     sets = [sidecarset(name, metadata={"uid": f"uid-{name}", "generation": 2}) for name in ("a", "b", "c")]
     index.update(sets[0])
     index.update({**sets[1], "metadata": {**sets[1]["metadata"], "generation": 1}})
     listed = listing(1, *({"metadata": one["metadata"]} for one in sets))
     connections.answers += [listed, json_response(200, sets[1]), listed]
-    newer = NewerSets(client, index.shows)
-    lookups = InjectionLookups(Store(), Store(), client, "kruise-system", newer)
     claimed = ["a", "b", *(f"forged-{number}" for number in range(98))]
     for found in await asyncio.gather(*(lookups.newer_sidecarsets(claimed) for _ in range(200))):
         assert list(found) == [sets[1]]
@@ -94,10 +95,9 @@ async def test_claims_of_all_pods_share_a_list_and_only_newer_sets_are_read() ->
 @pytest.mark.behaviour("SS-39")
 @virtual
 async def test_an_unresponsive_api_server_delays_pods_only_briefly() -> None:
-    connections, loop = Connections(), asyncio.get_running_loop()
+    lookups, connections = injection_lookups()
     connections.answers.append(lambda _: asyncio.Event().wait())  # type: ignore[arg-type,return-value]
-    client = Client(connections, VirtualClock())
-    lookups = InjectionLookups(Store(), Store(), client, "kruise-system", NewerSets(client, SidecarSetIndex().shows))
+    loop = asyncio.get_running_loop()
     start = loop.time()
     with pytest.raises(TimeoutError):
         await lookups.newer_sidecarsets(["s"])
@@ -107,9 +107,7 @@ async def test_an_unresponsive_api_server_delays_pods_only_briefly() -> None:
 @pytest.mark.behaviour("SS-35", "SS-39", "SS-68", "MGR-155")
 @virtual
 async def test_a_pod_is_not_admitted_without_the_sets_that_cannot_be_looked_up() -> None:
-    connections = Connections()
-    client = Client(connections, VirtualClock())
-    lookups = InjectionLookups(Store(), Store(), client, "kruise-system", NewerSets(client, SidecarSetIndex().shows))
+    lookups, connections = injection_lookups()
     for lookup in (
         lambda: lookups.newer_sidecarsets(["s"]),
         lambda: lookups.live_namespace_labels("shop"),

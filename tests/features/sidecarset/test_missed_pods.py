@@ -14,9 +14,10 @@ from app.features.sidecarset.missed_pods import LOOKS, BypassReport, bypassed_co
 from app.features.sidecarset.pod_admission import SIDECAR_SETS
 from app.kube.client import Client
 from app.kube.events import EventRecorder
-from app.kube.objects import Namespace, Pod, decode_namespace, decode_pod
+from app.kube.objects import Namespace, Pod, decode_namespace
 from app.kube.selectors import compile_selector
 from app.kube.store import Store
+from tests.kit import objects
 from tests.kit.virtualtime import EPOCH, VirtualClock
 from tests.kube.fakes import virtual
 
@@ -60,14 +61,8 @@ class World:
 
     def pod(self, name: str) -> None:
         """Add a Pod without its sidecar, created at the epoch, to the cache."""
-        metadata = {
-            "name": name,
-            "namespace": "shop",
-            "uid": name,
-            "creationTimestamp": EPOCH.isoformat(),
-            "labels": {"app": "web"},
-        }
-        self.pods.put(decode_pod(orjson.dumps({"metadata": metadata, "status": {"phase": "Pending"}})))
+        metadata = {"creationTimestamp": EPOCH.isoformat(), "labels": {"app": "web"}}
+        self.pods.put(objects.pod(name, phase="Pending", **metadata))
 
     @property
     def counted(self) -> float:

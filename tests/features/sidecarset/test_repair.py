@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -59,37 +59,26 @@ def test_one_pod_at_a_time_is_evicted_within_the_limits(
     assert bool(said) is bool(step.left)
 
 
+def rolling(max_unavailable: int | str) -> Json:
+    return {"updateStrategy": {"rollingUpdate": {"maxUnavailable": max_unavailable}}}
+
+
 @pytest.mark.parametrize(
-    ("group", "kind", "workload", "limits"),
+    ("group", "kind", "spec", "limits"),
     [
-        ("apps", "Deployment", {"spec": {"replicas": 10}}, Limits(10, 2)),
-        ("apps", "Deployment", {"spec": {"replicas": 3}}, Limits(3, 0)),
-        (
-            "apps",
-            "Deployment",
-            {"spec": {"strategy": {"rollingUpdate": {"maxUnavailable": 0, "maxSurge": 0}}}},
-            Limits(1, 1),
-        ),
-        ("apps", "ReplicaSet", {"spec": {"replicas": 4}}, Limits(4, 1)),
-        ("apps", "StatefulSet", {"spec": {"replicas": 4}}, Limits(4, 1)),
-        (
-            "apps.kruise.io",
-            "StatefulSet",
-            {"spec": {"replicas": 4, "updateStrategy": {"rollingUpdate": {"maxUnavailable": "50%"}}}},
-            Limits(4, 2),
-        ),
-        ("apps.kruise.io", "CloneSet", {"spec": {"replicas": 6}}, Limits(6, 2)),
-        (
-            "apps.kruise.io",
-            "CloneSet",
-            {"spec": {"replicas": 6, "updateStrategy": {"rollingUpdate": {"maxUnavailable": 0}}}},
-            Limits(6, 0),
-        ),
-        ("apps", "DaemonSet", {"status": {"desiredNumberScheduled": 7}}, Limits(7, 1)),
+        ("apps", "Deployment", {"replicas": 10}, Limits(10, 2)),
+        ("apps", "Deployment", {"replicas": 3}, Limits(3, 0)),
+        ("apps", "Deployment", {"strategy": {"rollingUpdate": {"maxUnavailable": 0, "maxSurge": 0}}}, Limits(1, 1)),
+        ("apps", "ReplicaSet", {"replicas": 4}, Limits(4, 1)),
+        ("apps", "StatefulSet", {"replicas": 4}, Limits(4, 1)),
+        ("apps.kruise.io", "StatefulSet", {"replicas": 4, **rolling("50%")}, Limits(4, 2)),
+        ("apps.kruise.io", "CloneSet", {"replicas": 6}, Limits(6, 2)),
+        ("apps.kruise.io", "CloneSet", {"replicas": 6, **rolling(0)}, Limits(6, 0)),
+        ("apps", "DaemonSet", {}, Limits(7, 1)),
     ],
 )
-def test_a_workload_limits_its_replacements(group: str, kind: str, workload: Json, limits: Limits) -> None:
-    assert limits_of(group, kind, workload) == limits
+def test_a_workload_limits_its_replacements(group: str, kind: str, spec: Json, limits: Limits) -> None:
+    assert limits_of(group, kind, {"spec": spec, "status": {"desiredNumberScheduled": 7}}) == limits
 
 
 @pytest.mark.parametrize("value", ["half", True, [1]])
@@ -166,11 +155,11 @@ class Shop(cluster.World):
         found = (await self.client.list(PODS, "shop")).items
         return {one["metadata"]["name"]: "annotations" in one["metadata"] for one in found}
 
-    async def replaced_until(self, look: Callable[[], Awaitable[bool]], replicas: int) -> None:
-        """Recreate deleted Pods a second later, until ``look`` returns true."""
+    async def repaired(self, replicas: int) -> None:
+        """Recreate deleted Pods a second later, until all have their sidecar."""
         end = self.client.clock.monotonic() + 120
-        while not await look():
-            assert self.client.clock.monotonic() < end, f"not within 120 s: {await self.pods()}"
+        while len(pods := await self.pods()) < replicas or not all(pods.values()):
+            assert self.client.clock.monotonic() < end, f"not within 120 s: {pods}"
             await self.client.clock.sleep(1.0)
             there = len(await self.pods())
             self.fewest = min(self.fewest, there)
@@ -203,12 +192,7 @@ async def shop(
 @virtual
 async def test_pods_are_replaced_in_turn() -> None:
     async with shop(3) as found:
-
-        async def repaired() -> bool:
-            pods = await found.pods()
-            return len(pods) == 3 and all(pods.values())
-
-        await found.replaced_until(repaired, 3)
+        await found.repaired(3)
         assert found.fewest == 2
         events = (await found.client.list(EVENTS)).items
         told = sorted(one["involvedObject"]["name"] for one in events if one["reason"] == "EvictedForSidecars")
@@ -221,11 +205,7 @@ async def test_a_budget_delays_replacements() -> None:
         await found.client.clock.sleep(60)
         assert sorted(await found.pods()) == ["web-1", "web-2"]
         await found.allow(2)
-
-        async def repaired() -> bool:
-            return all((await found.pods()).values())
-
-        await found.replaced_until(repaired, 2)
+        await found.repaired(2)
 
 
 @virtual

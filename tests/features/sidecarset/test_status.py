@@ -15,6 +15,7 @@ from app.features.sidecarset.plan.status import Counts, PodCounts, status_patch
 from app.features.sidecarset.types import SidecarSet
 from app.kube.objects import Pod, decode_pod
 from app.kube.resources import ObjectKey
+from tests.features.sidecarset.rolling_world import hot, sidecar
 from tests.kit import objects
 
 DATA = Path(__file__).parent.parent.parent / "data" / "openkruise"
@@ -30,15 +31,8 @@ def sidecar_set(name: str = "s", hash_: str = "h2", **spec: Any) -> SidecarSet:
     )
 
 
-HOT = sidecar_set(
-    containers=[
-        {
-            "name": "mesh",
-            "image": "m:1",
-            "upgradeStrategy": {"upgradeType": "HotUpgrade", "hotUpgradeEmptyImage": "e:1"},
-        }
-    ]
-)
+HOT = sidecar_set(containers=[hot()])
+IN_PROD, IN_DEV = (sidecar_set(namespaceSelector={"matchLabels": {"env": env}}) for env in ("prod", "dev"))
 
 
 def pod(
@@ -114,20 +108,14 @@ def test_states_of_too_many_sets_are_neither_read_nor_kept() -> None:
         pytest.param(sidecar_set(), pod(deletionTimestamp="2026-01-01T00:00:00Z"), SHOP, False, id="being deleted"),
         pytest.param(sidecar_set("t"), pod(), SHOP, False, id="created before the set"),
         pytest.param(
-            sidecar_set(containers=[{"name": "shipper"}, {"name": "new"}]), pod(), SHOP, False, id="lacks a sidecar"
+            sidecar_set(containers=[sidecar(), sidecar(name="new")]), pod(), SHOP, False, id="lacks a sidecar"
         ),
         pytest.param(
-            sidecar_set(containers=None, initContainers=[{"name": "prep"}]), pod(), SHOP, True, id="init only"
+            sidecar_set(containers=None, initContainers=[sidecar(name="prep")]), pod(), SHOP, True, id="init only"
         ),
-        pytest.param(
-            sidecar_set(namespaceSelector={"matchLabels": {"env": "prod"}}), pod(), SHOP, True, id="namespace in scope"
-        ),
-        pytest.param(
-            sidecar_set(namespaceSelector={"matchLabels": {"env": "dev"}}), pod(), SHOP, False, id="out of scope"
-        ),
-        pytest.param(
-            sidecar_set(namespaceSelector={"matchLabels": {"env": "prod"}}), pod(), None, False, id="namespace unknown"
-        ),
+        pytest.param(IN_PROD, pod(), SHOP, True, id="namespace in scope"),
+        pytest.param(IN_DEV, pod(), SHOP, False, id="out of scope"),
+        pytest.param(IN_PROD, pod(), None, False, id="namespace unknown"),
         pytest.param(HOT, hot_pod(), SHOP, True, id="both twins"),
         pytest.param(HOT, hot_pod(working=None), SHOP, False, id="twins without a record of the working one"),
         pytest.param(HOT, hot_pod(working="oops"), SHOP, False, id="an unreadable record"),
@@ -169,7 +157,15 @@ def state(**containers: str) -> dict[str, str]:
 
 
 STATE = names.SIDECARSET_IN_PLACE_UPDATE_STATE
-FULL = {"shipper": "docker.io/library/a:1"}
+UNREADABLE = {"annotations": {STATE: "oops"}}
+LIBRARY = "docker.io/library"
+#: The kubelet has not restarted the sidecar with its new image yet.
+IN_FLIGHT: dict[str, Any] = {
+    "ids": {"shipper": "old"},
+    "images": {"shipper": f"{LIBRARY}/a:1"},
+    "annotations": state(shipper="old"),
+}
+PINNED = {"shipper": f"a@{DIGEST}", "main": "nginx"}
 
 
 @pytest.mark.behaviour("SS-96")
@@ -177,24 +173,13 @@ FULL = {"shipper": "docker.io/library/a:1"}
     ("containers", "seen", "consistent"),
     [
         pytest.param({}, {}, True, id="never updated"),
-        pytest.param({}, {"annotations": {STATE: "oops"}}, False, id="unreadable state"),
+        pytest.param({}, UNREADABLE, False, id="unreadable state"),
         pytest.param({}, {"annotations": {STATE: '{"t":{}}'}}, True, id="state of another set"),
         pytest.param({}, {"annotations": {STATE: '{"s":{"lastContainerStatuses":null}}'}}, True, id="nothing recorded"),
+        pytest.param({}, IN_FLIGHT, False, id="in flight"),
+        pytest.param({}, {**IN_FLIGHT, "ids": {"shipper": "new"}}, True, id="new content"),
         pytest.param(
-            {}, {"ids": {"shipper": "old"}, "images": FULL, "annotations": state(shipper="old")}, False, id="in flight"
-        ),
-        pytest.param(
-            {}, {"ids": {"shipper": "new"}, "images": FULL, "annotations": state(shipper="old")}, True, id="new content"
-        ),
-        pytest.param(
-            {},
-            {
-                "ids": {"shipper": "old"},
-                "images": {"shipper": "docker.io/library/a:2"},
-                "annotations": state(shipper="old"),
-            },
-            True,
-            id="the new tag has the same content",
+            {}, {**IN_FLIGHT, "images": {"shipper": "docker.io/library/a:2"}}, True, id="same content as before"
         ),
         pytest.param(
             {},
@@ -202,24 +187,9 @@ FULL = {"shipper": "docker.io/library/a:1"}
             True,
             id="not a sidecar",
         ),
-        pytest.param(
-            {"shipper": f"a@{DIGEST}", "main": "nginx"},
-            {"ids": {"shipper": f"docker.io/library/a@{DIGEST}"}, "annotations": {STATE: "oops"}},
-            True,
-            id="digest reached",
-        ),
-        pytest.param(
-            {"shipper": f"a@{DIGEST}", "main": "nginx"},
-            {"ids": {"shipper": f"docker.io/library/a@{OTHER}"}},
-            False,
-            id="digest not reached",
-        ),
-        pytest.param(
-            {"shipper": f"a@{DIGEST}", "main": "nginx"},
-            {"ids": {"shipper": f"docker.io/library/b@{DIGEST}"}},
-            False,
-            id="another repository",
-        ),
+        pytest.param(PINNED, {"ids": {"shipper": f"{LIBRARY}/a@{DIGEST}"}, **UNREADABLE}, True, id="digest reached"),
+        pytest.param(PINNED, {"ids": {"shipper": f"{LIBRARY}/a@{OTHER}"}}, False, id="digest not reached"),
+        pytest.param(PINNED, {"ids": {"shipper": f"{LIBRARY}/b@{DIGEST}"}}, False, id="another repository"),
     ],
 )
 def test_a_pod_is_consistent_if_its_sidecars_run_the_images_in_the_spec(
@@ -246,9 +216,7 @@ def test_a_pod_without_all_its_container_statuses_is_not_consistent() -> None:
         pytest.param(pod(ready=False), True, False, id="not ready"),
         pytest.param(pod(phase="Pending"), True, False, id="not running"),
         pytest.param(pod(annotations={names.SIDECARSET_HASH: "oops"}), False, True, id="unreadable record"),
-        pytest.param(
-            pod(ids={"shipper": "old"}, images=FULL, annotations=state(shipper="old")), True, False, id="in flight"
-        ),
+        pytest.param(pod(**IN_FLIGHT), True, False, id="in flight"),
     ],
 )
 def test_a_matched_pod_counts_as_updated_and_ready(seen: Pod, updated: bool, ready: bool) -> None:
@@ -321,22 +289,13 @@ def test_sums_do_not_depend_on_the_revisions_that_pods_name() -> None:
 
 @pytest.mark.behaviour("SS-89")
 def test_only_differences_are_written() -> None:
-    present = {
-        "observedGeneration": 3,
-        "matchedPods": 4,
-        "updatedPods": 2,
-        "readyPods": 4,
-        "updatedReadyPods": 2,
-        "latestRevision": "s-1",
-        "collisionCount": 0,
-    }
+    present = status_patch({}, Counts(4, 2, 4, 2), 3, "s-1", 0)
+    counts = {"matchedPods": 4, "updatedPods": 2, "readyPods": 4, "updatedReadyPods": 2}
+    assert present == {"observedGeneration": 3, **counts, "latestRevision": "s-1", "collisionCount": 0}
     assert status_patch(present, Counts(4, 2, 4, 2), 3, "s-1", 0) == {}
     assert status_patch(present, Counts(4, 3, 3, 2), 3, "s-1", 0) == {"updatedPods": 3, "readyPods": 3}
-    assert status_patch(present, Counts(4, 2, 4, 2), 4, "s-2", 1) == {
-        "observedGeneration": 4,
-        "latestRevision": "s-2",
-        "collisionCount": 1,
-    }
+    newer = {"observedGeneration": 4, "latestRevision": "s-2", "collisionCount": 1}
+    assert status_patch(present, Counts(4, 2, 4, 2), 4, "s-2", 1) == newer
     # A stale cache never lowers the generation.
     assert status_patch(present, Counts(4, 2, 4, 2), 2, "s-1", 0) == {}
 

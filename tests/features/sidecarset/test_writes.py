@@ -116,12 +116,6 @@ def twins(pod: dict[str, Any]) -> tuple[str, str, str]:
     return image_of(pod, "mesh-1"), image_of(pod, "mesh-2"), working
 
 
-def versions(pod: dict[str, Any]) -> list[str]:
-    """Return the version and the alternative version of both twins."""
-    prefixes = (names.SIDECARSET_VERSION_PREFIX, names.SIDECARSET_VERSION_ALT_PREFIX)
-    return [pod["metadata"]["annotations"][f"{prefix}{twin}"] for twin in ("mesh-1", "mesh-2") for prefix in prefixes]
-
-
 @pytest.mark.behaviour("SS-83")
 @in_world(pace=Pace(start=0.1, restart=2.0))
 async def test_a_pause_during_a_hot_upgrade_lets_it_finish(world: World) -> None:

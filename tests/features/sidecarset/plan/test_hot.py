@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,8 +13,9 @@ from app.api import names
 from app.features.sidecarset.plan import update
 from app.features.sidecarset.plan.pod_state import pod_facts
 from app.features.sidecarset.plan.settings import HotSidecar, SetView, set_view
-from app.kube.objects import Pod, decode_pod
+from app.kube.objects import Pod
 from tests.features.sidecarset.test_status import sidecar_set
+from tests.kit import objects
 
 SIDECAR = HotSidecar("c", "e", "v2")
 HASH = "h2"
@@ -58,16 +60,21 @@ def pod(
         }
         for name, image in images.items()
     ]
-    body = {
-        "metadata": {"name": "p", "namespace": "shop", "labels": {"app": "web"}, "annotations": annotations},
-        "spec": {"containers": [{"name": name, "image": image} for name, image in images.items()]},
-        "status": {
-            "phase": "Running",
-            "conditions": [{"type": "Ready", "status": str(not unready)}],
-            "containerStatuses": statuses,
-        },
-    }
-    return decode_pod(json.dumps(body).encode())
+    return objects.pod(
+        labels={"app": "web"},
+        annotations=annotations,
+        ready=not unready,
+        containers=images,
+        status={"containerStatuses": statuses},
+    )
+
+
+def upgrading(**more: Any) -> Pod:
+    """A Pod whose second twin has taken over."""
+    return pod("v1", "v2", "c-2", versions=("1", "5", "5", "1"), **more)
+
+
+UNREADY = upgrading(unready=("c-2",))
 
 
 @pytest.mark.behaviour("SS-81")
@@ -100,31 +107,13 @@ def test_the_idle_or_failed_container_gets_the_new_image(
         # The working twin already runs it.
         (pod("v2", "e"), "v2", {}, "c-1", ("1", "0", "0", "1")),
         # Changed again during the upgrade: the new twin, which is not ready, takes the newest image.
-        (
-            pod("v1", "v2", "c-2", unready=("c-2",), versions=("1", "5", "5", "1")),
-            "v3",
-            {"c-2": "v3"},
-            "c-2",
-            ("1", "9", "9", "1"),
-        ),
+        (UNREADY, "v3", {"c-2": "v3"}, "c-2", ("1", "9", "9", "1")),
         # Rolled back: the former twin works again, and the failed one becomes idle.
-        (
-            pod("v1", "v2", "c-2", unready=("c-2",), versions=("1", "5", "5", "1")),
-            "v1",
-            {"c-2": "e"},
-            "c-1",
-            ("1", "0", "0", "1"),
-        ),
+        (UNREADY, "v1", {"c-2": "e"}, "c-1", ("1", "0", "0", "1")),
         # Rolled back while both run: the former twin works again, and the other becomes idle as after any upgrade.
-        (pod("v1", "v2", "c-2", versions=("1", "5", "5", "1")), "v1", {}, "c-1", ("9", "5", "5", "9")),
+        (upgrading(), "v1", {}, "c-1", ("9", "5", "5", "9")),
         # Another field changed during the upgrade: the new twin, which is not ready, already has the image.
-        (
-            pod("v1", "v2", "c-2", unready=("c-2",), versions=("1", "5", "5", "1")),
-            "v2",
-            {},
-            "c-2",
-            ("1", "5", "5", "1"),
-        ),
+        (UNREADY, "v2", {}, "c-2", ("1", "5", "5", "1")),
         # No sidecar is upgraded to the empty image.
         (pod("v1", "e"), "e", {}, "c-1", ("1", "0", "0", "1")),
     ],
@@ -145,10 +134,10 @@ def test_a_hot_upgrade_changes_images_and_the_working_container(
     ("found", "migrated", "ready"),
     [
         (pod("v1", "e"), False, True),
-        (pod("v1", "v2", "c-2", versions=("1", "5", "5", "1")), True, False),
-        (pod("v1", "v2", "c-2", unready=("c-1",), versions=("1", "5", "5", "1")), True, False),
-        (pod("v1", "v2", "c-2", unready=("c-2",), versions=("1", "5", "5", "1")), False, False),
-        (pod("v1", "v2", "c-2", late=("c-2",), versions=("1", "5", "5", "1")), False, False),
+        (upgrading(), True, False),
+        (upgrading(unready=("c-1",)), True, False),
+        (UNREADY, False, False),
+        (upgrading(late=("c-2",)), False, False),
         # The twin idles on a former empty image of the set: there was no upgrade.
         (pod("v1", "former", "c-1"), False, False),
         # The working twin must not become idle, too.
