@@ -46,13 +46,7 @@ def test_pods_with_openkruise_priorities_keep_starting() -> None:
 def test_an_env_of_the_user_is_not_a_barrier(env: dict[str, Any]) -> None:
     raw = ordered({"a": 1, "b": 0})
     raw["spec"]["containers"].append({"name": "x", "env": [env]})
-    assert launch_priorities(decode_pod(orjson.dumps(raw))) == {"a": 1, "b": 0}
-
-
-@pytest.mark.behaviour("PM-142")
-def test_our_env_counts_next_to_a_user_env_with_the_name() -> None:
-    raw = ordered({"a": 1, "b": 0})
-    raw["spec"]["containers"][0]["env"].insert(0, {"name": BARRIER, "value": "mine"})
+    raw["spec"]["containers"][0]["env"].insert(0, env)  # ours follows
     assert launch_priorities(decode_pod(orjson.dumps(raw))) == {"a": 1, "b": 0}
 
 
