@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,17 +11,9 @@ from app.features.deletionprotection.lookups import NamespaceContent
 from app.features.deletionprotection.plan import Count, Gates
 from app.features.deletionprotection.protected_kinds import ProtectedKind, load_table
 from app.features.deletionprotection.webhooks import handlers
-from app.kube.admission import (
-    Allowed,
-    Decision,
-    Denied,
-    GroupVersionKind,
-    GroupVersionResource,
-    Handler,
-    Operation,
-    Review,
-)
+from app.kube.admission import Decision, Denied, GroupVersionKind, GroupVersionResource, Handler, Operation, Review
 from app.kube.resources import Resource
+from tests.admission.writing import decided
 
 LABEL = "policy.kruise.io/delete-protection"
 TABLE = load_table()
@@ -76,7 +67,7 @@ class Cluster:
     #: Of the object to delete.
     live_uid: str | Exception = ""
     asked: list[Any] = field(default_factory=list)
-    refusals: list[tuple[str, str, str, str]] = field(default_factory=list)
+    refusals: list[tuple[str, ...]] = field(default_factory=list)
 
     async def uid(self, resource: Resource, name: str) -> str:
         self.asked.append(("uid", resource.plural, name))
@@ -100,24 +91,13 @@ class Cluster:
     def decide(self, review: Review, gates: Gates | None = None, table: tuple[ProtectedKind, ...] = TABLE) -> Decision:
         """What a manager that serves this table answers, found through its routes."""
         used = gates if gates is not None else Gates(crd_cascading=True)
-
-        def refused(*what: str) -> None:
-            kind, namespace, name, user = what
-            self.refusals.append((kind, namespace, name, user))
-
-        registry = build_registry(handlers(table, self, used, refused), lambda gate: used.enabled)
+        registry = build_registry(handlers(table, self, used, self._refused), lambda gate: used.enabled)
         row = next(kind for kind in table if kind.kind == review.kind.kind)
         handler = registry.routes[row.path].handler_for(review)
-        if not isinstance(handler, Handler):
-            return handler
-        decision = handler.decide(review)
-        if isinstance(decision, Allowed | Denied):
-            return decision
+        return decided(handler, review) if isinstance(handler, Handler) else handler
 
-        async def wait() -> Decision:
-            return await decision  # type: ignore[misc,no-any-return]
-
-        return asyncio.run(wait())
+    def _refused(self, *what: str) -> None:
+        self.refusals.append(what)
 
 
 def refusal(decision: Decision) -> str:

@@ -8,8 +8,18 @@ from app.admission.configurations import ServiceEndpoint, validating_configurati
 from app.features.deletionprotection.protected_kinds import FILE_NAME, find_kind, load_table, parse_table
 from app.features.deletionprotection.webhooks import webhooks
 from app.framework.policies import PolicyError
-from app.kube.admission import Allowed, Denied, GroupVersionKind, GroupVersionResource, Operation, Review
-from tests.features.deletionprotection.reviews import FORBIDDEN, LABEL, OF_SLICES, TABLE, Cluster, refusal
+from app.kube.admission import Allowed, Denied, GroupVersionResource, Review
+from tests.features.deletionprotection.reviews import (
+    FORBIDDEN,
+    KINDS,
+    LABEL,
+    OF_SLICES,
+    TABLE,
+    Cluster,
+    deletion,
+    protected,
+    refusal,
+)
 
 CLONE_SET = """
 kinds:
@@ -68,18 +78,8 @@ def test_rights_are_limited_to_reading_objects_and_listing_pods_and_claims() -> 
     ]
 
 
-def clone_set(operation: Operation = Operation.DELETE, version: str = "v1beta1", replicas: int = 2) -> Review:
-    old = {"metadata": {"name": "shop", "labels": {LABEL: "Cascading"}}, "spec": {"replicas": replicas}}
-    return Review(
-        "1",
-        operation,
-        GroupVersionKind("apps.kruise.io", version, "CloneSet"),
-        GroupVersionResource("apps.kruise.io", version, "clonesets"),
-        "shop",
-        "web",
-        username="jane",
-        old_object=old,
-    )
+def clone_set(replicas: int = 2) -> Review:
+    return deletion("CloneSet", protected("CloneSet", "Cascading", spec={"replicas": replicas}))
 
 
 @pytest.mark.behaviour("DP-20")
@@ -95,7 +95,8 @@ def test_a_row_adds_a_kind() -> None:
 
 @pytest.mark.behaviour("DP-7")
 def test_an_unknown_version_of_our_kind_is_a_bad_request() -> None:
-    decision = Cluster().decide(clone_set(version="v9"), table=parse_table(CLONE_SET, "x.yaml"))
+    review = deletion("CloneSet", {}, resource=GroupVersionResource("apps.kruise.io", "v9", "clonesets"))
+    decision = Cluster().decide(review, table=parse_table(CLONE_SET, "x.yaml"))
     assert isinstance(decision, Denied)
     assert decision.code == 400
 
@@ -158,14 +159,12 @@ def test_an_unreadable_table_is_reported_with_its_file(tmp_path: Path) -> None:
         ("ns", "Namespace"),
         ("crd", "CustomResourceDefinition"),
         ("statefulset.apps", "StatefulSet"),
+        ("", None),
+        ("pod", None),
+        ("statefulset.example.com", None),
+        ("deployment.", None),
+        ("namespace.", None),
     ],
 )
-def test_kinds_are_found_by_all_their_names(name: str, kind: str) -> None:
-    found = find_kind(TABLE, name)
-    assert found is not None
-    assert found.kind == kind
-
-
-@pytest.mark.parametrize("name", ["", "pod", "statefulset.example.com", "deployment."])
-def test_unknown_names_have_no_kind(name: str) -> None:
-    assert find_kind(TABLE, name) is None
+def test_kinds_are_found_by_all_their_names(name: str, kind: str | None) -> None:
+    assert find_kind(TABLE, name) == (KINDS[kind] if kind else None)

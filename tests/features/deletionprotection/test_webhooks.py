@@ -6,7 +6,7 @@ import pytest
 
 from app.features.deletionprotection.plan import Gates
 from app.features.deletionprotection.webhooks import handlers
-from app.kube.admission import Allowed, Handler, Operation, Review
+from app.kube.admission import Allowed, Operation, Review
 from tests.features.deletionprotection.reviews import KINDS, LABEL, TABLE, Cluster, deletion, protected
 
 
@@ -15,13 +15,8 @@ def written(kind: str, value: str | None) -> Review:
 
 
 def decide(review: Review) -> Any:
-    (handler,) = [
-        handler
-        for handler in handlers(TABLE, Cluster(), Gates(), lambda *_: None)
-        if handler.webhook.name == "vdeletionprotectionlabel.kb.io"
-    ]
-    assert isinstance(handler, Handler)
-    return handler.decide(review)
+    found = {handler.webhook.name: handler for handler in handlers(TABLE, Cluster(), Gates(), lambda *_: None)}
+    return found["vdeletionprotectionlabel.kb.io"].decide(review)
 
 
 @pytest.mark.parametrize(
