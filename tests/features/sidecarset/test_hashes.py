@@ -65,6 +65,15 @@ def test_the_hash_without_image_ignores_images() -> None:
     assert first.without_image == second.without_image
 
 
+@pytest.mark.behaviour("SS-12")
+def test_an_empty_pattern_of_a_resources_policy_is_hashed_like_the_default() -> None:
+    def hashed(pattern: str) -> str:
+        policy = {"targetContainersMode": "sum", "targetContainersNameRegex": pattern, "resourcesExpr": {}}
+        return sidecarset_hashes([{**CONTAINER, "resourcesPolicy": policy}], None).hash
+
+    assert hashed("") == hashed(".*") != hashed("^main$")
+
+
 @pytest.mark.behaviour("SS-3", "SS-8", "SS-12", "SS-13", "SS-14")
 @pytest.mark.parametrize("path", sorted(DATA.glob("*.json")), ids=lambda path: path.stem)
 def test_openkruise_sets_have_the_same_hashes(path: Path) -> None:
