@@ -1,4 +1,4 @@
-"""Defaults of SidecarSets with values of any type; tests/property checks which defaults."""
+"""Defaults of SidecarSets with values of any type; tests/property checks which ones."""
 
 from __future__ import annotations
 
@@ -9,15 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.features.sidecarset.defaults import with_defaults
-
-
-@pytest.mark.behaviour("SS-5")
-def test_policies_for_revisions_and_metadata_get_defaults() -> None:
-    spec = {"injectionStrategy": {"revision": {}}, "patchPodMetadata": [{"annotations": {"a": "b"}}]}
-    found = with_defaults({"metadata": {}, "spec": spec})["spec"]
-    assert found["injectionStrategy"]["revision"] == {"policy": "Always"}
-    assert found["patchPodMetadata"][0]["patchPolicy"] == "Retain"
-
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 5) | st.sampled_from(["", "a", "5%", "busybox", "Always"]),

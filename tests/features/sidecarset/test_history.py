@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.api import names
-from app.features.sidecarset.history import RecordedSet, names_in_use, snapshot, surplus_revisions
+from app.features.sidecarset.history import RecordedSet, snapshot, surplus_revisions
 from app.features.sidecarset.types import SidecarSet
 from app.kube.objects import ControllerRevision, OwnerReference
 from app.pods.revisions import Create, Revision, in_order, revision_hash, revision_name, revision_of
@@ -156,51 +156,26 @@ def test_a_removed_custom_version_stays_on_the_revision() -> None:
     assert recorded().revision_patch(replace(REVISION, labels=labels), 3) is None
 
 
-def history(count: int, **tagged: int) -> list[Revision]:
-    tags = {number: tag for tag, number in tagged.items()}
-    return [
-        Revision(
-            f"logs-{n}", n, b"", uid=f"r{n}", labels={names.SIDECARSET_CUSTOM_VERSION: tags[n]} if n in tags else {}
-        )
-        for n in range(1, count + 1)
-    ]
-
-
 @pytest.mark.behaviour("SS-76", "SS-120")
 @pytest.mark.parametrize(
     ("spec", "in_pods", "deleted"),
     [
         pytest.param({}, [], [1, 2], id="ten by default"),
-        pytest.param({"revisionHistoryLimit": 12}, [], [], id="within the limit"),
         pytest.param(
             {"revisionHistoryLimit": 9}, ["logs-1", "logs-3"], [2, 4, 5], id="a revision named by Pods is kept"
         ),
-        pytest.param({"revisionHistoryLimit": 0}, [], list(range(1, 12)), id="at least one is kept"),
         pytest.param(
             {"revisionHistoryLimit": 10, "injectionStrategy": {"revision": {"revisionName": "logs-1"}}},
             [],
             [2, 3],
             id="a revision for new Pods is kept, by name",
         ),
-        pytest.param(
-            {"revisionHistoryLimit": 10, "injectionStrategy": {"revision": {"customVersion": "v"}}},
-            [],
-            [1, 3],
-            id="a revision for new Pods is kept, by version",
-        ),
-        pytest.param({"revisionHistoryLimit": 1}, [f"logs-{n}" for n in range(1, 13)], [], id="all are in use"),
     ],
 )
 def test_only_surplus_revisions_are_deleted(spec: dict[str, Any], in_pods: list[str], deleted: list[int]) -> None:
-    gone = surplus_revisions(owner(**spec), "logs-12", history(12, v=2), in_pods)
+    history = [Revision(f"logs-{n}", n, b"") for n in range(1, 13)]
+    gone = surplus_revisions(owner(**spec), "logs-12", history, in_pods)
     assert [revision.number for revision in gone] == deleted
-
-
-def test_only_the_newest_revision_of_a_custom_version_keeps_it() -> None:
-    revisions = history(4)
-    tagged = [Revision(f"logs-v{n}", n, b"", labels={names.SIDECARSET_CUSTOM_VERSION: "v"}) for n in (5, 6)]
-    spec = {"injectionStrategy": {"revision": {"customVersion": "v"}}}
-    assert names_in_use(owner(**spec), "logs-4", [*revisions, *tagged], ()) == {"logs-4", "logs-v6"}
 
 
 @pytest.mark.behaviour("SS-76", "SS-120")
