@@ -95,36 +95,26 @@ def test_the_number_of_updates_respects_partition_and_max_unavailable(
 
 
 @pytest.mark.behaviour("SS-92", "SS-95")
-def test_only_selected_pods_are_updated() -> None:
-    found = pod_counts((970, UNSELECTED), (30, OLD))
-    assert len(next_pods(rolling(max_unavailable=100), found)) == 30
-
-
-@pytest.mark.behaviour("SS-95")
-def test_unavailable_pods_are_updated_freely() -> None:
-    found = pod_counts((5, OLD), (3, OLD_DOWN))
-    assert [one.facts for one in next_pods(rolling(), found)] == [*[OLD_DOWN] * 3, OLD]
-    found = pod_counts((5, OLD), (3, OLD_DOWN), (1, NEW_DOWN))
-    assert [one.facts for one in next_pods(rolling(), found)] == [OLD_DOWN] * 3
-
-
-@pytest.mark.behaviour("SS-95")
-def test_pods_left_unavailable_by_the_last_update_count() -> None:
-    # The image changed again while two Pods were being updated.
-    found = pod_counts((8, OLD), (1, IN_FLIGHT), (1, DISTURBED))
-    assert [one.facts for one in next_pods(rolling(max_unavailable=2), found)] == [DISTURBED]
-    assert [one.facts for one in next_pods(rolling(max_unavailable=3), found)] == [DISTURBED, OLD]
-
-
-@pytest.mark.behaviour("SS-95")
-def test_pods_unavailable_through_another_set_cost_like_available_ones() -> None:
-    found = pod_counts((1, DOWN_BY_ANOTHER), (5, OLD))
-    assert [one.facts for one in next_pods(rolling(max_unavailable=1), found)] == [DOWN_BY_ANOTHER]
-    found = pod_counts((2, DOWN_BY_ANOTHER), (5, OLD))
-    assert next_pods(rolling(max_unavailable=1), found) == []
-    assert [one.facts for one in next_pods(rolling(max_unavailable=2), found)] == [DOWN_BY_ANOTHER] * 2
-    found = pod_counts((2, DOWN_BY_ANOTHER), (1, NEW_DOWN))
-    assert next_pods(rolling(max_unavailable=1), found) == []
+@pytest.mark.parametrize(
+    ("groups", "limit", "taken"),
+    [
+        pytest.param([(970, UNSELECTED), (30, OLD)], 100, [OLD] * 30, id="only selected Pods"),
+        pytest.param([(5, OLD), (3, OLD_DOWN)], 1, [*[OLD_DOWN] * 3, OLD], id="unavailable Pods are free"),
+        pytest.param([(5, OLD), (3, OLD_DOWN), (1, NEW_DOWN)], 1, [OLD_DOWN] * 3, id="and an updated one counts"),
+        # The image changed again while two Pods were being updated.
+        pytest.param([(8, OLD), (1, IN_FLIGHT), (1, DISTURBED)], 2, [DISTURBED], id="the last update counts"),
+        pytest.param([(8, OLD), (1, IN_FLIGHT), (1, DISTURBED)], 3, [DISTURBED, OLD], id="and leaves room for one"),
+        # Pods that another set has made unavailable cost like available ones.
+        pytest.param([(1, DOWN_BY_ANOTHER), (5, OLD)], 1, [DOWN_BY_ANOTHER], id="one down by another set"),
+        pytest.param([(2, DOWN_BY_ANOTHER), (5, OLD)], 1, [], id="two down by another set"),
+        pytest.param([(2, DOWN_BY_ANOTHER), (5, OLD)], 2, [DOWN_BY_ANOTHER] * 2, id="two, within the limit"),
+        pytest.param([(2, DOWN_BY_ANOTHER), (1, NEW_DOWN)], 1, [], id="two, and an updated one"),
+    ],
+)
+def test_unavailable_pods_are_updated_first_and_within_the_limit(
+    groups: list[tuple[int, PodFacts]], limit: int, taken: list[PodFacts]
+) -> None:
+    assert [one.facts for one in next_pods(rolling(max_unavailable=limit), pod_counts(*groups))] == taken
 
 
 @pytest.mark.behaviour("SS-131")
