@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from app.features.podunavailablebudget.validation import PodScope, loosely_overlap, may_meet
 from app.features.podunavailablebudget.webhooks import MAX_TARGETS
 from app.kube.selectors import compile_selector
 from tests.features.podunavailablebudget.writing import ALPHA, BETA, Json, Lookups, as_stored, budget, refusal, write
 from tests.fuzz import cost
+from tests.kube.test_selectors import label_maps, selectors
 
 OPERATIONS = "kruise.io/pub-protect-operations"
 TOTAL = "pub.kruise.io/protect-total-replicas"
@@ -189,25 +189,12 @@ def test_overlapping_selectors_are_detected(first: Json, second: Json, expected:
     assert loosely_overlap(other, one) is expected
 
 
-_expressions = st.one_of(
-    st.builds(
-        lambda key, operator, values: {"key": key, "operator": operator, "values": values},
-        st.sampled_from("ab"),
-        st.sampled_from(["In", "NotIn"]),
-        st.lists(st.sampled_from("xyz"), min_size=1, max_size=2),
-    ),
-    st.builds(
-        lambda key, operator: {"key": key, "operator": operator},
-        st.sampled_from("ab"),
-        st.sampled_from(["Exists", "DoesNotExist"]),
-    ),
-)
-_selectors = st.builds(lambda items: {"matchExpressions": items}, st.lists(_expressions, min_size=1, max_size=3))
-_labels = st.dictionaries(st.sampled_from("ab"), st.sampled_from("xyz"))
+#: An empty selector matches no Pod of a budget.
+_selectors = selectors.filter(lambda one: any(one.values()))
 
 
 @pytest.mark.behaviour("PUB-128")
-@given(_selectors, _selectors, _labels)
+@given(_selectors, _selectors, label_maps)
 def test_selectors_that_match_one_label_set_overlap(first: Json, second: Json, labels: Json) -> None:
     if compile_selector(first).matches(labels) and compile_selector(second).matches(labels):
         assert may_meet(PodScope(selector=first), PodScope(selector=second))
