@@ -26,9 +26,9 @@ def lookups_for(*answers: Any) -> tuple[SidecarSetLookups, Connections]:
     return SidecarSetLookups(client, Stores(()), "kruise-system", NewerSets(client, lambda *_: False)), connections
 
 
-def injection_lookups(index: SidecarSetIndex | None = None) -> tuple[InjectionLookups, Connections]:
+def injection_lookups(index: SidecarSetIndex) -> tuple[InjectionLookups, Connections]:
     client, connections = client_for()
-    newer = NewerSets(client, (index or SidecarSetIndex()).shows)
+    newer = NewerSets(client, index.shows)
     return InjectionLookups(Store(), Store(), client, "kruise-system", newer), connections
 
 
@@ -95,7 +95,7 @@ async def test_claims_of_all_pods_share_a_list_and_only_newer_sets_are_read() ->
 @pytest.mark.behaviour("SS-39")
 @virtual
 async def test_an_unresponsive_api_server_delays_pods_only_briefly() -> None:
-    lookups, connections = injection_lookups()
+    lookups, connections = injection_lookups(SidecarSetIndex())
     connections.answers.append(lambda _: asyncio.Event().wait())  # type: ignore[arg-type,return-value]
     loop = asyncio.get_running_loop()
     start = loop.time()
@@ -107,7 +107,7 @@ async def test_an_unresponsive_api_server_delays_pods_only_briefly() -> None:
 @pytest.mark.behaviour("SS-35", "SS-39", "SS-68", "MGR-155")
 @virtual
 async def test_a_pod_is_not_admitted_without_the_sets_that_cannot_be_looked_up() -> None:
-    lookups, connections = injection_lookups()
+    lookups, connections = injection_lookups(SidecarSetIndex())
     for lookup in (
         lambda: lookups.newer_sidecarsets(["s"]),
         lambda: lookups.live_namespace_labels("shop"),

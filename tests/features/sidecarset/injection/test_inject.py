@@ -38,6 +38,14 @@ def test_sidecars_are_placed_before_and_after_the_app_container() -> None:
     }
 
 
+@pytest.mark.behaviour("SS-56", "SS-57")
+def test_a_set_without_sidecars_is_listed_beside_one_that_injects() -> None:
+    patches = [{"patchPolicy": "Overwrite", "annotations": {"k": "v"}}]
+    answer = World().apply(sidecarset("a", patchPodMetadata=patches), sidecarset("b", SHIPPER)).create(pod())
+    assert answer.annotations[LIST] == "a,b"
+    assert answer.record().keys() == {"b"}
+
+
 @pytest.mark.behaviour("SS-40", "PW-36")
 @pytest.mark.parametrize(
     "claim",
@@ -278,7 +286,7 @@ def test_a_field_reference_equals_one_with_the_default_version() -> None:
 def test_entries_of_other_hot_sidecars_are_kept() -> None:
     key = "kruise.io/sidecarset-working-hotupgrade-container"
     sets = sidecarset("s", {"name": "mesh", "upgradeStrategy": HOT})
-    assert injected(sets, pod(annotations={key: '{"other":"other-2"}'})).annotations[key] == (
+    assert injected(sets, pod(annotations={key: '{"mesh":"mesh-2","other":"other-2"}'})).annotations[key] == (
         '{"mesh":"mesh-1","other":"other-2"}'
     )
     assert injected(sets, pod(annotations={key: "{"})).annotations[key] == '{"mesh":"mesh-1"}'
