@@ -232,6 +232,16 @@ def test_a_grant_is_charged_and_recorded(operation: ProtectedOperation, field: s
     assert (status.disrupted_pods or {})["a"] == ago(1)
 
 
+@pytest.mark.behaviour("PUB-67", "PUB-130")
+def test_a_refusal_has_the_budget_and_its_numbers() -> None:
+    found = ruled(budget(allowed=0, desired=9, current=8))
+    assert found.answer.message == (
+        'podunavailablebudget.policy.kruise.io "shop" is forbidden: pub unavailable allowed is negative '
+        "(allowed 0, desired 9, current 8)"
+    )
+    assert found.changed is None
+
+
 @pytest.mark.behaviour("PUB-67")
 def test_too_many_pending_grants_block_more() -> None:
     many = {f"p{i}": ago(1) for i in range(2000)}

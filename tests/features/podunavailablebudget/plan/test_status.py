@@ -254,6 +254,16 @@ def test_an_unobserved_update_is_recognized_by_what_runs(
     assert available(later, seen) == back
 
 
+@pytest.mark.behaviour("PUB-55")
+def test_an_update_does_not_end_the_grant_of_a_deletion() -> None:
+    noted = {"p0": ago(0)}
+    seen = track(noted, {"p0": replace(facts("p0"), running=(BEFORE,))}, {})
+    later = replace(facts("p0", generation=2), running=(runs(),))
+    seen = track(noted, {"p0": later}, seen)
+    found = recompute(budget(disrupted=noted), Observed({"p0": later}, Expected(1), NOW, seen=seen))
+    assert found.status.disrupted_pods == noted
+
+
 @pytest.mark.behaviour("PUB-56")
 @pytest.mark.parametrize(
     ("noted", "uid", "back"), [(ago(0), "uid-p0", True), (ago(1), "uid-p0", False), (ago(0), "uid-other", False)]
