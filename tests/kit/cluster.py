@@ -186,13 +186,21 @@ class ManagedCluster:
         return first
 
     async def until(self, condition: Callable[[], Any], what: str, seconds: float = 120.0) -> Any:
-        """Return the first true result of the async ``condition``."""
+        """Return the first true result of ``condition``, which may be a coroutine."""
         deadline = self.clock.monotonic() + seconds
         while self.clock.monotonic() < deadline:
-            if found := await condition():
+            if found := await result_of(condition):
                 return found
             await self.clock.sleep(0.02)
         raise AssertionError(f"not within {seconds} s: {what}; {(await self.user.list(self.resource)).items}")
+
+    async def until_pods(self, condition: Callable[[list[Json]], Any], what: str) -> None:
+        """Wait until the Pods meet the condition."""
+
+        async def met() -> bool:
+            return bool(condition(await self.pods()))
+
+        await self.until(met, what)
 
     async def becomes(self, look: Callable[[], Awaitable[Any]], wanted: Any, seconds: float = 120.0) -> None:
         """Wait until ``look`` returns the expected value."""

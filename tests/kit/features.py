@@ -127,5 +127,9 @@ class Shell:
     def writes(self) -> list[tuple[str, str]]:
         return [(method, path) for method, path, _ in self.server.requests if method != "GET"]
 
+    def names(self, method: str, part: str = "") -> list[str]:
+        """Return the last part of the path of each such request: the name of its object, or its subresource."""
+        return [path.rpartition("/")[2] for found, path, _ in self.server.requests if found == method and part in path]
+
     def bodies(self, method: str, part: str) -> list[Any]:
         return [body for found, path, body in self.server.requests if found == method and part in path]

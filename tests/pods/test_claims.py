@@ -9,7 +9,6 @@ import pytest
 from app.kube.objects import ObjectMeta, PersistentVolumeClaim, Pod
 from app.pods.claims import (
     claim_templates_hash,
-    claims_of_pod,
     cleanup,
     free_instance_ids,
     instance_ids,
@@ -18,7 +17,6 @@ from app.pods.claims import (
 )
 
 ID = "apps.kruise.io/cloneset-instance-id"
-OWNER = {"kind": "CloneSet", "name": "web", "uid": "u"}
 
 
 def claim_template(name: str, storage: str = "1Mi", **metadata: Any) -> dict[str, Any]:
@@ -67,29 +65,6 @@ def test_free_ids_come_first_and_new_ones_are_unused() -> None:
     assert len(set(ids) - set(known)) == 5
     assert ids == sorted(ids)
     assert instance_ids(1, ["b", "c"], (), rng) == ["b"]
-
-
-@pytest.mark.behaviour("CS-116", "CS-118")
-def test_a_new_pod_gets_the_claims_it_lacks() -> None:
-    templates = [
-        claim_template("data", labels={"own": "1", "app": "mine"}, annotations={"a": "b"}),
-        claim_template("logs"),
-    ]
-    made = claims_of_pod(templates, "web-abcde", "shop", OWNER, {"app": "web", ID: "abcde"}, {"logs-web-abcde"})
-    assert made == [
-        {
-            "apiVersion": "v1",
-            "kind": "PersistentVolumeClaim",
-            "metadata": {
-                "name": "data-web-abcde",
-                "namespace": "shop",
-                "labels": {"own": "1", "app": "web", ID: "abcde"},
-                "annotations": {"a": "b"},
-                "ownerReferences": [OWNER],
-            },
-            "spec": templates[0]["spec"],
-        }
-    ]
 
 
 @pytest.mark.behaviour("CS-118")

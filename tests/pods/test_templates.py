@@ -10,9 +10,7 @@ from app.pods.revisions import (
     Create,
     Revision,
     controller_revision,
-    pod_of_template,
     recorded_template,
-    revision_labels,
     template_data,
 )
 
@@ -61,26 +59,6 @@ def test_a_revision_object_has_the_recorded_metadata() -> None:
     assert (made["metadata"]["name"], made["revision"]) == ("web-abc", 3)
     assert made["metadata"]["labels"] == {"app": "web", "controller.kubernetes.io/hash": "abc"}
     assert made["metadata"]["annotations"] == {"note": "x"}
-
-
-@pytest.mark.behaviour("PM-78", "PM-4")
-def test_a_pod_is_created_from_its_template() -> None:
-    labels = revision_labels("web-abc", "abc", bare_hash=False)
-    made = pod_of_template(
-        TEMPLATE, "web-x", "shop", OWNER, generate_name="web-", labels=labels, readiness_gates=["theirs", "ours"]
-    )
-    assert made["metadata"] == {
-        "name": "web-x",
-        "generateName": "web-",
-        "namespace": "shop",
-        "labels": {"app": "web", "controller-revision-hash": "web-abc", "pod-template-hash": "abc"},
-        "annotations": {"cfg": "1"},
-        "finalizers": ["f"],
-        "ownerReferences": [OWNER],
-    }
-    assert made["spec"]["readinessGates"] == [{"conditionType": "theirs"}, {"conditionType": "ours"}]
-    assert TEMPLATE["spec"]["readinessGates"] == [{"conditionType": "theirs"}]
-    assert revision_labels("web-abc", "abc", bare_hash=True)["controller-revision-hash"] == "abc"
 
 
 @pytest.mark.behaviour("PM-171")

@@ -24,13 +24,18 @@ from tests.features.cloneset.writing import clone_set, rolling
 NOW = 1_000.0
 
 
+ENV = [{"name": "A", "value": "1"}]
+
+
 def resolved(
-    image: str = "nginx:2", strategy: dict[str, Any] | None = None, env: bool = False, **spec: Any
+    image: str = "nginx:2",
+    strategy: dict[str, Any] | None = None,
+    env: list[Any] | None = None,
+    labels: dict[str, str] | None = None,
+    **spec: Any,
 ) -> ResolvedSpec:
-    container: dict[str, Any] = {"name": "main", "image": image}
-    if env:
-        container["env"] = [{"name": "A", "value": "1"}]
-    template = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [container]}}
+    container = {"name": "main", "image": image, **({"env": env} if env else {})}
+    template = {"metadata": {"labels": {"app": "web", **(labels or {})}}, "spec": {"containers": [container]}}
     made = clone_set("web", template=template, updateStrategy=strategy or rolling(policy="InPlaceIfPossible"), **spec)
     return resolve_spec(CloneSet.model_validate(with_defaults(made)), Gates())
 
@@ -45,9 +50,9 @@ OLD = revision(resolved("nginx:1"), 1)
 OLD_HASH = short_hash(OLD.name)
 
 
-def previewed(wanted: ResolvedSpec, pods: list[PodFacts]) -> Preview:
+def previewed(wanted: ResolvedSpec, pods: list[PodFacts], old: Revision = OLD) -> Preview:
     update = revision(wanted, 2)
-    return preview(wanted, pods, Revisions(OLD, update, [OLD, update]), NOW, lambda _: None)
+    return preview(wanted, pods, Revisions(old, update, [old, update]), NOW, lambda _: None)
 
 
 def old_pods(count: int, **fields: Any) -> list[PodFacts]:
@@ -69,7 +74,7 @@ def test_an_in_place_update_respects_max_unavailable() -> None:
 
 @pytest.mark.behaviour("CS-132")
 def test_an_immutable_field_is_named_and_pods_are_recreated() -> None:
-    found = previewed(resolved(env=True, replicas=3), old_pods(3))
+    found = previewed(resolved(env=ENV, replicas=3), old_pods(3))
     assert [(one.step, one.action) for one in found.steps] == [(n, Action.RECREATE) for n in (1, 2, 3)]
     assert found.steps[0].reason == "add /spec/containers/0/env: cannot be changed in a running Pod"
 
@@ -89,7 +94,7 @@ def test_the_preview_says_why_a_rollout_stops(strategy: dict[str, Any], updated:
 
 @pytest.mark.behaviour("CS-132")
 def test_in_place_only_ends_at_the_first_blocked_pod() -> None:
-    found = previewed(resolved(env=True, replicas=3, strategy=rolling(policy="InPlaceOnly")), old_pods(3))
+    found = previewed(resolved(env=ENV, replicas=3, strategy=rolling(policy="InPlaceOnly")), old_pods(3))
     assert found.steps == ()
     assert found.ends.startswith("find Pod web-0 update strategy is InPlaceOnly but can not update in-place: add /spec")
 
@@ -107,20 +112,13 @@ def test_a_pod_in_an_unknown_lifecycle_state_is_named_and_kept() -> None:
 
 @pytest.mark.behaviour("PM-140")
 def test_pods_without_an_agent_to_refresh_their_env_are_previewed_as_replaced() -> None:
-    def labeled(tier: str) -> ResolvedSpec:
-        field = {"valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['tier']"}}}
-        container = {"name": "main", "image": "nginx:1", "env": [{"name": "TIER", **field}]}
-        template = {"metadata": {"labels": {"app": "web", "tier": tier}}, "spec": {"containers": [container]}}
-        strategy = rolling(policy="InPlaceIfPossible")
-        made = clone_set("web", template=template, updateStrategy=strategy, replicas=1)
-        return resolve_spec(CloneSet.model_validate(with_defaults(made)), Gates())
-
-    before, wanted = revision(labeled("a"), 1), labeled("b")
+    env = [{"name": "TIER", "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['tier']"}}}]
+    old, wanted = (resolved(env=env, labels={"tier": tier}, replicas=1) for tier in "ab")
+    before = revision(old, 1)
     runs = pod(short_hash(before.name), name="web-0")
     status = PodStatus(container_statuses=(ContainerStatus(name="main", container_id="containerd://1"),))
     runs.pod = msgspec.structs.replace(runs.pod, status=status)
-    after = revision(wanted, 2)
-    found = preview(wanted, [runs], Revisions(before, after, [before, after]), NOW, lambda _: None)
+    found = previewed(wanted, [runs], before)
     assert steps_of(found) == [(1, "recreate", "web-0")]
     assert found.steps[0].reason.startswith("no node agent reports the Pod's containers")
 

@@ -18,12 +18,18 @@ def planned(
     pods: list[PodFacts],
     replicas: int,
     *,
-    settings: Settings | None = None,
     lifecycle: Lifecycle | None = None,
+    scale_limit: int | None = None,
+    exclude: bool = False,
     **strategy,
 ) -> ScalePlan:
-    strategy = {"max_unavailable": 1, **strategy}
-    settings = settings or Settings(replicas=replicas, rolling_update=RollingUpdate(**strategy), lifecycle=lifecycle)
+    settings = Settings(
+        replicas=replicas,
+        rolling_update=RollingUpdate(**{"max_unavailable": 1, **strategy}),
+        scale_max_unavailable=scale_limit,
+        exclude_preparing_delete=exclude,
+        lifecycle=lifecycle,
+    )
     return plan_scale(rollout_state(pods, settings, OLD, NEW, 0.0), by_name)
 
 
@@ -31,17 +37,18 @@ def removed(plan: ScalePlan) -> list[PodFacts]:
     return [removal.pod for removal in plan.remove]
 
 
-@pytest.mark.behaviour("CS-100", "CS-93")
-def test_missing_old_pods_are_created_first() -> None:
-    plan = planned([pod(OLD), pod(OLD), pod(NEW)], 4, partition=3)
-    assert (plan.create_current, plan.create_update) == (1, 0)
-
-
-@pytest.mark.behaviour("CS-99", "CS-100")
-def test_scale_out_is_limited_and_reported() -> None:
-    settings = Settings(replicas=7, rolling_update=RollingUpdate(max_unavailable=1), scale_max_unavailable=2)
-    plan = planned([pod(), pod(), pod()], 7, settings=settings)
-    assert (plan.create, plan.limited_to) == (2, 2)
+@pytest.mark.behaviour("CS-93", "CS-99", "CS-100", "CS-195")
+@pytest.mark.parametrize(("pods", "replicas", "options", "created", "limited_to"), [
+    pytest.param([OLD, OLD, NEW], 4, {"partition": 3}, (1, 0), None, id="missing old Pods come first"),
+    pytest.param([NEW] * 3, 7, {"scale_limit": 2}, (0, 2), 2, id="limited"),
+    pytest.param([OLD], 2**31 - 1, {"partition": 3}, (2, 498), None, id="500 in one reconcile"),
+    pytest.param([OLD], 2**31 - 1, {"partition": "90%"}, (500, 0), None, id="500 old ones in one reconcile"),
+])  # fmt: skip
+def test_a_scale_out_is_planned(
+    pods: list[str], replicas: int, options: dict, created: tuple[int, int], limited_to: int | None
+) -> None:
+    plan = planned([pod(revision) for revision in pods], replicas, **options)
+    assert ((plan.create_current, plan.create_update), plan.limited_to) == (created, limited_to)
 
 
 @pytest.mark.behaviour("CS-96", "CS-97")
@@ -132,14 +139,8 @@ def test_scale_in_deletes_old_pods_first_within_the_partition() -> None:
 @pytest.mark.behaviour("CS-100")
 def test_a_limit_of_zero_does_not_block_deletions() -> None:
     """OpenKruise never finishes the deletion that would free the limit (W39)."""
-    settings = Settings(
-        replicas=5,
-        rolling_update=RollingUpdate(max_unavailable=1),
-        scale_max_unavailable=1,
-        exclude_preparing_delete=True,
-    )
     released = pod(lifecycle="PreparingDelete", marked=True)
-    plan = planned([*(pod() for _ in range(4)), released], 5, settings=settings)
+    plan = planned([*(pod() for _ in range(4)), released], 5, scale_limit=1, exclude=True)
     assert (plan.create, plan.limited_to, removed(plan)) == (0, 0, [released])
 
 
@@ -148,11 +149,3 @@ def test_a_starting_pod_is_not_yet_prepared_for_deletion() -> None:
     coming = {"available": False, "lifecycle": "PreparingNormal", "marked": True, "awaits_initial_conditions": True}
     hooked, free = pod(delete_hooked=True, **coming), pod(**coming)
     assert planned([pod(), hooked, free], 3).remove == (Removal(free, prepare=False),)
-
-
-@pytest.mark.behaviour("CS-195")
-def test_one_reconcile_creates_a_limited_number_of_pods() -> None:
-    plan = planned([pod(OLD)], 2**31 - 1, partition=3)
-    assert (plan.create_current, plan.create_update) == (2, 498)
-    plan = planned([pod(OLD)], 2**31 - 1, partition="90%")
-    assert (plan.create_current, plan.create_update) == (500, 0)

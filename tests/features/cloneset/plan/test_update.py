@@ -88,14 +88,9 @@ def planned(
 
 @pytest.mark.behaviour("CS-130")
 @pytest.mark.parametrize(("state", "hooked", "step"), [
-    ("", False, StepKind.IN_PLACE),
-    ("", True, StepKind.PREPARE),
-    ("PreparingNormal", True, StepKind.PREPARE),
     ("Normal", False, StepKind.IN_PLACE),
     ("Normal", True, StepKind.PREPARE),
     ("PreparingUpdate", True, None),
-    ("PreparingUpdate", False, StepKind.IN_PLACE),
-    ("Updating", True, StepKind.IN_PLACE),
     ("Updated", False, StepKind.REARM),
     ("Mine", False, StepKind.REFUSE),
 ])  # fmt: skip
