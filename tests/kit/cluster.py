@@ -134,6 +134,8 @@ class ManagedCluster:
 
     resource: ClassVar[Resource]
     namespace: ClassVar[str] = "default"
+    #: The object that methods are about by default.
+    owner: ClassVar[str] = "web"
     kubelets: Kubelets
 
     def __init__(self, api: ApiServer, clock: VirtualClock) -> None:
@@ -150,11 +152,11 @@ class ManagedCluster:
         body = {**head, "metadata": {"name": name, **metadata}, "spec": spec}
         return await self.user.create(self.resource, body, self._namespace())
 
-    async def patch(self, body: Any, name: str = "web") -> None:
-        await self.user.patch(self.resource, name, body, self._namespace())
+    async def patch(self, body: Any, name: str = "") -> None:
+        await self.user.patch(self.resource, name or self.owner, body, self._namespace())
 
-    async def status(self, name: str = "web") -> Json:
-        return (await self.user.get(self.resource, name, self._namespace())).get("status") or {}
+    async def status(self, name: str = "") -> Json:
+        return (await self.user.get(self.resource, name or self.owner, self._namespace())).get("status") or {}
 
     async def pods(self) -> list[Json]:
         found = (await self.user.list(PODS, self.namespace)).items
@@ -167,7 +169,7 @@ class ManagedCluster:
     async def revisions(self) -> list[Json]:
         return (await self.user.list(CONTROLLERREVISIONS, self.namespace)).items
 
-    async def condition(self, type_: str, name: str = "web") -> Json:
+    async def condition(self, type_: str, name: str = "") -> Json:
         """Return the condition of this type, or an empty object."""
         conditions = (await self.status(name)).get("conditions") or []
         return next((one for one in conditions if one["type"] == type_), {})
@@ -210,11 +212,11 @@ class ManagedCluster:
 
         await self.until(reached, f"{wanted}", seconds)
 
-    async def settled(self, name: str = "web", seconds: float = 300.0, **wanted: int) -> Json:
+    async def settled(self, name: str = "", seconds: float = 300.0, **wanted: int) -> Json:
         """Return the status once it is current and has the wanted numbers."""
 
         async def look() -> Json | None:
-            found = await self.user.get(self.resource, name, self._namespace())
+            found = await self.user.get(self.resource, name or self.owner, self._namespace())
             status: Json = found.get("status") or {}
             current = status.get("observedGeneration") == found["metadata"]["generation"]
             return status if current and all(status.get(key, 0) == value for key, value in wanted.items()) else None
