@@ -13,8 +13,7 @@ from app.kube.resources import PODS
 from app.pods.node_agents import REPORT_SECONDS
 from app.sandbox.kubelet.program import BEHAVIOUR, Pace
 from tests.features.cloneset.test_reconcile import is_ready
-from tests.features.cloneset.world import NAMESPACE, SmallCluster, in_cluster, rolling, small_cluster, template
-from tests.kube.fakes import virtual
+from tests.features.cloneset.world import NAMESPACE, SmallCluster, in_cluster, rolling, template
 
 STATE = "apps.kruise.io/inplace-update-state"
 GRACE = "apps.kruise.io/inplace-update-grace"
@@ -31,86 +30,78 @@ def identity(pod: dict[str, Any]) -> tuple[str, str, str, str]:
     return pod["metadata"]["name"], pod["metadata"]["uid"], pod["status"]["podIP"], pod["spec"]["nodeName"]
 
 
-@virtual
+@in_cluster(pace=Pace(restart=2.0))
 @pytest.mark.behaviour("PM-42", "PM-174", "PM-189", "CS-162")
-async def test_a_pod_leaves_service_for_the_grace_period_and_returns(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_pod_leaves_service_for_the_grace_period_and_returns(
+    cluster: SmallCluster, caplog: pytest.LogCaptureFixture
+) -> None:
     # [U-24, U-95]
     caplog.set_level("INFO")
-    async with small_cluster(pace=Pace(restart=2.0)) as cluster:
-        await cluster.apply(
-            replicas=1, updateStrategy=rolling(inPlaceUpdateStrategy={"gracePeriodSeconds": 10}), minReadySeconds=1
-        )
-        before = await cluster.settled(availableReplicas=1)
+    before = await cluster.deploy(
+        replicas=1, updateStrategy=rolling(inPlaceUpdateStrategy={"gracePeriodSeconds": 10}), minReadySeconds=1
+    )
+    (pod,) = await cluster.pods()
+    kept, start = identity(pod), cluster.clock.monotonic()
+    await cluster.patch({"spec": {"template": template(image="nginx:2")}})
+    walk: list[tuple[tuple[str, bool, str, str], float]] = []
+
+    async def done() -> bool:
         (pod,) = await cluster.pods()
-        kept, start = identity(pod), cluster.clock.monotonic()
-        await cluster.patch({"spec": {"template": template(image="nginx:2")}})
-        walk: list[tuple[tuple[str, bool, str, str], float]] = []
+        if not walk or walk[-1][0] != seen(pod):
+            walk.append((seen(pod), cluster.clock.monotonic() - start))
+        assert (GRACE in pod["metadata"]["annotations"]) is (walk[-1][0][0] == "Preparing")
+        return walk[-1][0][0] == "Updated" and is_ready(pod)
 
-        async def done() -> bool:
-            (pod,) = await cluster.pods()
-            if not walk or walk[-1][0] != seen(pod):
-                walk.append((seen(pod), cluster.clock.monotonic() - start))
-            assert (GRACE in pod["metadata"]["annotations"]) is (walk[-1][0][0] == "Preparing")
-            return walk[-1][0][0] == "Updated" and is_ready(pod)
-
-        await cluster.until(done, "it is updated")
-        status = await cluster.settled(updatedAvailableReplicas=1)
-        new, old = status["updateRevision"], before["currentRevision"]
-        # Between its two writes a Pod is out of service at its old revision.
-        steps = [
-            (step, round(at))
-            for step, at in walk
-            if step not in (("", True, "nginx:1", old), ("", False, "nginx:1", old))
-        ]
-        assert steps[:2] == [(("Preparing", False, "nginx:1", new), 0), (("Updating", False, "nginx:2", new), 10)]
-        assert steps[-1] == (("Updated", True, "nginx:2", new), 12)
-        (pod,) = await cluster.pods()
-        assert identity(pod) == kept
-        assert [one["restartCount"] for one in pod["status"]["containerStatuses"]] == [1]
-        assert len(await cluster.events("SuccessfulUpdatePodInPlace")) == 1
-        logged = [record.getMessage() for record in caplog.records if record.getMessage().startswith("inplace: ")]
-        pod_name = f"Pod default/{kept[0]}"
-        assert logged == [
-            f"inplace: {pod_name} updating to {new} after a grace period of 10 s",
-            f"inplace: {pod_name} updated in 12 s",
-        ]
+    await cluster.until(done, "it is updated")
+    status = await cluster.settled(updatedAvailableReplicas=1)
+    new, old = status["updateRevision"], before["currentRevision"]
+    # Between its two writes a Pod is out of service at its old revision.
+    steps = [
+        (step, round(at)) for step, at in walk if step not in (("", True, "nginx:1", old), ("", False, "nginx:1", old))
+    ]
+    assert steps[:2] == [(("Preparing", False, "nginx:1", new), 0), (("Updating", False, "nginx:2", new), 10)]
+    assert steps[-1] == (("Updated", True, "nginx:2", new), 12)
+    (pod,) = await cluster.pods()
+    assert identity(pod) == kept
+    assert [one["restartCount"] for one in pod["status"]["containerStatuses"]] == [1]
+    assert len(await cluster.events("SuccessfulUpdatePodInPlace")) == 1
+    logged = [record.getMessage() for record in caplog.records if record.getMessage().startswith("inplace: ")]
+    pod_name = f"Pod default/{kept[0]}"
+    assert logged == [
+        f"inplace: {pod_name} updating to {new} after a grace period of 10 s",
+        f"inplace: {pod_name} updated in 12 s",
+    ]
 
 
-@virtual
+@in_cluster(pace=Pace(restart=2.0))
 @pytest.mark.behaviour("CS-122")
-async def test_an_update_in_progress_completes_although_planning_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_update_in_progress_completes_although_planning_fails(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(*_: Any) -> None:
         raise ValueError("planning fails")
 
-    async with small_cluster(pace=Pace(restart=2.0)) as cluster:
-        await cluster.apply(replicas=1, updateStrategy=rolling())
-        await cluster.settled(availableReplicas=1)
-        await cluster.patch({"spec": {"template": template(image="nginx:2")}})
+    async def phases() -> list[str]:
+        return [seen(pod)[0] for pod in await cluster.pods()]
 
-        async def is_in_phase(phase: str) -> bool:
-            return [seen(pod)[0] for pod in await cluster.pods()] == [phase]
-
-        await cluster.until(lambda: is_in_phase("Updating"), "its update begins")
-        monkeypatch.setattr(reconcile, "planned_update", fail)
-        await cluster.until(lambda: is_in_phase("Updated"), "its update completes")
+    await cluster.deploy(replicas=1, updateStrategy=rolling())
+    await cluster.patch({"spec": {"template": template(image="nginx:2")}})
+    await cluster.becomes(phases, ["Updating"])
+    monkeypatch.setattr(reconcile, "planned_update", fail)
+    await cluster.becomes(phases, ["Updated"])
 
 
 @in_cluster(pace=Pace(restart=1.0))
 @pytest.mark.behaviour("PM-54", "PM-56", "CS-76")
 async def test_an_in_place_rollback_heals_crashing_pods(cluster: SmallCluster) -> None:
     # [U-96]
-    await cluster.apply(replicas=3, updateStrategy=rolling(maxUnavailable=2), minReadySeconds=5)
-    first = await cluster.settled(availableReplicas=3)
+    first = await cluster.deploy(replicas=3, updateStrategy=rolling(maxUnavailable=2), minReadySeconds=5)
     kept = {identity(pod) for pod in await cluster.pods()}
     bad = template(image="nginx:bad")
     bad["metadata"]["annotations"] = {BEHAVIOUR: '{"main": {"exitAfter": 0.1, "exitCode": 1}}'}
     await cluster.patch({"spec": {"template": bad}})
 
-    async def crashing() -> bool:
-        states = [pod["status"]["containerStatuses"][0] for pod in await cluster.pods()]
-        return sum((state["state"].get("waiting") or {}).get("reason") == "CrashLoopBackOff" for state in states) == 2
-
-    await cluster.until(crashing, "two Pods crash")
+    await cluster.until_pods(lambda pods: sum("CrashLoopBackOff" in str(pod) for pod in pods) == 2, "two Pods crash")
     await cluster.clock.sleep(30)
     # No third Pod is updated while two are unavailable.
     assert (await cluster.status())["updatedReplicas"] == 2
@@ -129,8 +120,7 @@ async def test_an_update_in_place_is_several_times_faster_than_replacement(clust
     """A slow-starting sidecar keeps running during an in-place update. [U-98]"""
     pods_of = template(containers=[{"name": "main", "image": "nginx:1"}, {"name": "proxy", "image": "envoy:1"}])
     pods_of["metadata"]["annotations"] = {BEHAVIOUR: '{"proxy": {"startSeconds": 10}}'}
-    await cluster.apply(replicas=100, template=pods_of, updateStrategy=rolling(maxUnavailable="10%"))
-    await cluster.settled(availableReplicas=100)
+    await cluster.deploy(replicas=100, template=pods_of, updateStrategy=rolling(maxUnavailable="10%"))
     first = {identity(pod) for pod in await cluster.pods()}
 
     async def updated_to(image: str, policy: str) -> float:
@@ -173,13 +163,10 @@ async def test_a_pod_without_an_agent_is_replaced_where_that_is_allowed(
     cluster: SmallCluster, policy: str, replaced: bool
 ) -> None:
     """Updated in place, such a Pod would stay out of service forever."""
-    await cluster.apply(replicas=1, template=versioned("1"), updateStrategy=rolling(policy))
-    await cluster.settled(readyReplicas=1)
+    await cluster.deploy(replicas=1, template=versioned("1"), updateStrategy=rolling(policy))
     before = await cluster.uids()
     await cluster.patch({"spec": {"template": {"metadata": {"labels": {"version": "2"}}}}})
-    await cluster.settled(updatedReplicas=1)
-    if replaced:
-        await cluster.settled(updatedReadyReplicas=1)
+    await cluster.settled(updatedReplicas=1, updatedReadyReplicas=int(replaced))
     assert (await cluster.uids() != before) is replaced
 
 
@@ -192,8 +179,7 @@ class Everywhere:
 @pytest.mark.behaviour("PM-140")
 @pytest.mark.parametrize("reports", [True, False])
 async def test_the_update_waits_for_the_report_of_the_agent(cluster: SmallCluster, reports: bool) -> None:
-    await cluster.apply(replicas=1, template=versioned("1"), updateStrategy=rolling("InPlaceIfPossible"))
-    await cluster.settled(readyReplicas=1)
+    await cluster.deploy(replicas=1, template=versioned("1"), updateStrategy=rolling("InPlaceIfPossible"))
     (before,) = await cluster.pods()
     await cluster.patch({"spec": {"template": {"metadata": {"labels": {"version": "2"}}}}})
     found = await cluster.settled(replicas=1, updatedReplicas=0)

@@ -19,7 +19,7 @@ from app.features.cloneset.plan.settings import Gates
 from app.kube.resources import PODS
 from app.kube.wire import Request
 from app.workloads.reconciler import EventMappers
-from app.workloads.report import Action, Preview, PreviewStep
+from app.workloads.report import Action, Preview
 from tests.features.cloneset.world import CLONESETS, NAMESPACE, SmallCluster, small_cluster, template
 from tests.kube.fakes import virtual
 from tests.nightly import examples
@@ -144,8 +144,7 @@ def _in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_the_controller_follows_the_preview(seed: int) -> None:
     case = case_of(seed)
     async with small_cluster(case.gates, seed=seed) as cluster:
-        await cluster.apply(**case.before)
-        await cluster.settled(readyReplicas=case.before["replicas"])
+        await cluster.deploy(**case.before)
         await cluster.clock.sleep(2 * STEP)
         pods = sorted(await cluster.pods(), key=lambda pod: str(pod["metadata"]["name"]))
         for pod in pods[: case.marked]:
@@ -169,15 +168,12 @@ def agree(coming: Preview, noted: Noted) -> None:
         assert set(left[: len(step)]) == step, (coming, noted.turns)
         left = left[len(step) :]
     assert not left, (coming, noted.turns)
-    replaced = sum(one.action is Action.RECREATE for one in coming.steps)
+    replaced = count(coming, Action.RECREATE)
     assert noted.created == replaced + count(coming, Action.CREATE), coming
     assert len(noted.deleted) == replaced + count(coming, Action.DELETE), coming
-    assert noted.at.keys() & set(noted.deleted) == {one.pod for one in coming.steps if goes(one, noted.at)}
+    gone = {one.pod for one in coming.steps if one.action in (Action.DELETE, Action.RECREATE)}
+    assert noted.at.keys() & set(noted.deleted) == noted.at.keys() & gone
 
 
 def count(coming: Preview, action: Action) -> int:
     return sum(one.action is action for one in coming.steps)
-
-
-def goes(one: PreviewStep, at: dict[str, str]) -> bool:
-    return one.pod in at and one.action in (Action.DELETE, Action.RECREATE)

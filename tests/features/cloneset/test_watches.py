@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
+from app.api import names
 from app.features.cloneset.feature import FEATURE
 from app.features.cloneset.plan.scale import ScalePlan
 from app.features.cloneset.plan.settings import Gates, resolve_spec
@@ -45,20 +46,31 @@ def objects() -> dict[str, list[dict[str, Any]]]:
     return found
 
 
+class HookedShell(Shell):
+    async def reconcile(self, name: str = KEY.name, namespace: str = KEY.namespace) -> Result | None:
+        return await super().reconcile(name, namespace)
+
+
 def filled(**options: Any) -> tuple[Shell, dict[str, list[dict[str, Any]]]]:
-    shell, found = Shell(**options), objects()
+    shell, found = HookedShell(**options), objects()
     shell.show(*(one for kind in found.values() for one in kind))
     return shell, found
 
 
 def changed(found: dict[str, Any], image: str = "", **spec: Any) -> dict[str, Any]:
     """Return the CloneSet after a change by its user."""
-    owner = copy.deepcopy(found["CloneSet"][0])
+    owner: dict[str, Any] = copy.deepcopy(found["CloneSet"][0])
     owner["metadata"] |= {"generation": 2, "resourceVersion": "700000"}
     owner["spec"] |= spec
     if image:
         owner["spec"]["template"]["spec"]["containers"][0]["image"] = image
     return owner
+
+
+def later(one: dict[str, Any], **labels: str) -> dict[str, Any]:
+    """Return a later version of an object, with these labels."""
+    metadata = {**one["metadata"], "labels": {**one["metadata"].get("labels", {}), **labels}}
+    return {**one, "metadata": {**metadata, "resourceVersion": "700001"}}
 
 
 def pod_of(found: dict[str, Any], **metadata: Any) -> Any:
@@ -106,22 +118,16 @@ def test_the_flag_excludes_pods_in_preparing_delete_of_all_sets(excluded: bool) 
 async def test_a_label_that_is_a_field_in_v1beta1_counts_despite_the_same_generation() -> None:
     """The API server increments the generation by the written version, whose spec is unchanged."""
     shell, found = filled(gates=Gates())
-    owner = copy.deepcopy(found["CloneSet"][0])
-    pod = copy.deepcopy(found["Pod"][0])
-    state = {"lifecycle.apps.kruise.io/state": "PreparingDelete", "apps.kruise.io/specified-delete": "true"}
-    pod["metadata"]["labels"] |= state
-    pod["metadata"] |= {"finalizers": ["example.com/hold"], "resourceVersion": "600000"}
-    owner["metadata"] |= {"generation": 2, "resourceVersion": "600000"}
-    owner["spec"]["lifecycle"] = {"preDelete": {"finalizersHandler": ["example.com/hold"]}}
+    owner = changed(found, lifecycle={"preDelete": {"finalizersHandler": ["example.com/hold"]}})
+    pod = later(found["Pod"][0], **{names.LIFECYCLE_STATE: "PreparingDelete", names.SPECIFIED_DELETE: "true"})
+    pod["metadata"]["finalizers"] = ["example.com/hold"]
     shell.show(owner, pod)
-    await shell.reconcile("hooked", "moving")
-    assert ("POST", "/api/v1/namespaces/moving/pods") not in shell.writes
-    owner["metadata"] |= {"resourceVersion": "700000"}
-    owner["metadata"]["labels"] = {"apps.kruise.io/cloneset-scaling-exclude-preparing-delete": "true"}
-    owner["spec"].setdefault("scaleStrategy", {})["excludePreparingDelete"] = True
-    shell.show(owner)
-    await shell.reconcile("hooked", "moving")
-    assert ("POST", "/api/v1/namespaces/moving/pods") in shell.writes
+    await shell.reconcile()
+    assert "pods" not in shell.names("POST")
+    owner["spec"]["scaleStrategy"] = {**owner["spec"].get("scaleStrategy", {}), "excludePreparingDelete": True}
+    shell.show(later(owner, **{"apps.kruise.io/cloneset-scaling-exclude-preparing-delete": "true"}))
+    await shell.reconcile()
+    assert "pods" in shell.names("POST")
 
 
 @pytest.mark.behaviour("CS-52", "CS-65", "CS-171", "CS-175", "CS-176")
@@ -144,29 +150,28 @@ async def test_an_expectation_delays_the_reconcile_until_it_times_out(force: boo
     foreign = {**live[0], "metadata": {**live[0]["metadata"], "uid": "foreign", "ownerReferences": []}}
     shell.server.stored["/api/v1/namespaces/moving/pods"] = {"items": [*live, foreign]}
     shell.reconciler.writer.expectations.scale.expect(uid, ScaleAction.CREATE, "hooked-never")
-    assert await shell.reconcile("hooked", "moving") == Result(requeue_after=60.0)
+    assert await shell.reconcile() == Result(requeue_after=60.0)
     await shell.clock.sleep(61)
-    assert await shell.reconcile("hooked", "moving") == Result(requeue_after=10.0)
+    assert await shell.reconcile() == Result(requeue_after=10.0)
     assert leaked == ["hooked"]
     assert (shell.server.requests == []) is force
-    await shell.reconcile("hooked", "moving")
+    await shell.reconcile()
     assert (shell.writes != []) is dropped
 
 
 @pytest.mark.behaviour("CS-50", "CS-51", "CS-67")
 @virtual
 async def test_a_set_that_is_gone_terminating_or_unreadable_is_left_alone() -> None:
-    shell = Shell()
-    assert await shell.reconcile("hooked", "moving") is None
+    shell = HookedShell()
+    assert await shell.reconcile() is None
     shell, found = filled()
     shell.show(changed(found, selector={"matchExpressions": [{"key": "app", "operator": "Nonsense"}]}))
-    assert await shell.reconcile("hooked", "moving") is None
+    assert await shell.reconcile() is None
     assert shell.server.requests == []
-    owner = copy.deepcopy(found["CloneSet"][0])
-    owner["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "resourceVersion": "700001"}
-    owner["spec"]["replicas"] = 9
+    owner = later(changed(found, replicas=9))
+    owner["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "generation": 3}
     shell.show(owner)
-    await shell.reconcile("hooked", "moving")
+    await shell.reconcile()
     assert {path.rsplit("/", 1)[-1] for _, path in shell.writes} == {"status"}
 
 
@@ -174,11 +179,9 @@ async def test_a_set_that_is_gone_terminating_or_unreadable_is_left_alone() -> N
 @virtual
 async def test_our_own_status_write_causes_no_reconcile_unless_the_cache_missed_a_change() -> None:
     shell, found = filled()
-    known = found["CloneSet"][0]
-    known["spec"]["replicas"] = 9
-    known["metadata"] |= {"generation": 7, "resourceVersion": "700000"}
+    known = changed(found, replicas=9)
     shell.show(known)
-    await shell.reconcile("hooked", "moving")
+    await shell.reconcile()
     assert shell.writes[-1][1].endswith("/status")
 
     def seen(**metadata: Any) -> CloneSet:
@@ -187,7 +190,7 @@ async def test_our_own_status_write_causes_no_reconcile_unless_the_cache_missed_
     version = str(shell.server.version)
     old, ours = seen(), seen(resourceVersion=version)
     assert list(shell.reconciler.mappers.keys_for_workload(Change(old, ours))) == []
-    for missed in ({"generation": 8}, {"annotations": {"a": "b"}}, {"deletionTimestamp": "2026-01-01T00:00:00Z"}):
+    for missed in ({"generation": 3}, {"annotations": {"a": "b"}}, {"deletionTimestamp": "2026-01-01T00:00:00Z"}):
         change = Change(old, seen(resourceVersion=version, **missed))
         assert list(shell.reconciler.mappers.keys_for_workload(change)) == [KEY]
     assert list(shell.reconciler.mappers.keys_for_workload(Change(None, ours))) == [KEY]
@@ -199,10 +202,14 @@ async def test_our_own_status_write_causes_no_reconcile_unless_the_cache_missed_
 async def test_a_claim_event_concerns_its_cloneset() -> None:
     shell, web = Shell(), ObjectKey("moving", "web")
     claim = next(one for one in recorded("01-created-v1beta1.json") if one["kind"] == "PersistentVolumeClaim")
-    orphan = {**claim, "metadata": claim["metadata"] | {"ownerReferences": [], "resourceVersion": "999999"}}
-    own, released = (decode_persistent_volume_claim(orjson.dumps(one)) for one in (claim, orphan))
+    changes = ({}, {"ownerReferences": []}, {"deletionTimestamp": "2026-01-01T00:00:00Z"})
+    own, released, going = (
+        decode_persistent_volume_claim(orjson.dumps(later({**claim, "metadata": claim["metadata"] | one})))
+        for one in changes
+    )
     mappers = shell.reconciler.mappers
-    for change in (Change(None, own), Change(own, None), Change(own, released), Change(released, own)):
+    for before, after in ((None, own), (own, None), (own, released), (released, own), (own, going)):
+        change = Change(before, after)
         assert list(mappers.keys_for_claim(change)) == [web]
     assert list(mappers.keys_for_claim(Change(own, own))) == []
     revision = decode_controller_revision(
@@ -229,7 +236,7 @@ async def test_a_refused_write_to_a_pod_is_reported_by_an_event(
     shell.show(owner)
     shell.server.refuse = lambda request: "/pods/" in request.path and request.method != "GET"
     with pytest.raises(Forbidden):
-        await shell.reconcile("hooked", "moving")
+        await shell.reconcile()
     status = next(body["status"] for _, path, body in shell.server.requests if path.endswith("/hooked/status"))
     (told,) = await shell.events(reason)
     assert told["type"] == "Warning"
@@ -243,13 +250,10 @@ async def test_a_refused_write_to_a_pod_is_reported_by_an_event(
 @pytest.mark.behaviour("PM-10")
 def test_a_late_revision_does_not_block_in_place_updates() -> None:
     found = objects()
-    resolved = resolve_spec(CloneSet.model_validate(found["CloneSet"][0]), Gates())
-    next_one = copy.deepcopy(found["ControllerRevision"][-1])
-    next_one["metadata"] |= {"name": "hooked-next", "uid": "next"}
-    next_one["data"]["spec"]["template"]["spec"]["containers"][0]["image"] += "-next"
-    revisions = (found["ControllerRevision"][-1], next_one)
-    own, target = (revision_of(decode_controller_revision(orjson.dumps(one))) for one in revisions)
-    updates, at, settings = InPlaceUpdates(), short_hash(own.name), resolved.settings
+    settings = resolve_spec(CloneSet.model_validate(found["CloneSet"][0]), Gates()).settings
+    own = revision_of(decode_controller_revision(orjson.dumps(found["ControllerRevision"][-1])))
+    target = Revision("hooked-next", 2, own.data.replace(b'"image":"', b'"image":"next-'))
+    updates, at = InPlaceUpdates(), short_hash(own.name)
     assert isinstance(updates.spec_between(at, target, [target], settings), Blocked)  # its own revision is not known
     assert not isinstance(updates.spec_between(at, target, [own, target], settings), Blocked)
 
@@ -258,8 +262,7 @@ def test_a_late_revision_does_not_block_in_place_updates() -> None:
 @virtual
 async def test_a_pod_scheduled_meanwhile_is_left_to_the_readiness_controller() -> None:
     shell, found = filled()
-    body = copy.deepcopy(found["Pod"][0])
-    body["metadata"]["labels"]["lifecycle.apps.kruise.io/state"] = "PreparingNormal"
+    body = later(found["Pod"][0], **{names.LIFECYCLE_STATE: "PreparingNormal"})
     body["metadata"]["annotations"].pop("apps.kruise.io/inplace-update-state", None)
     body["status"] = {"phase": "Pending"}
     node = body["spec"].pop("nodeName")
@@ -292,14 +295,12 @@ async def test_after_a_conflict_a_pod_advances_only_from_its_chosen_state(
     """A delayed request may arrive after another leader has updated the Pod or told it to prepare for deletion. A Pod
     that was not ready when it was chosen used up no budget, so it may not be taken down once it is ready."""
     shell, found = filled()
-    body = copy.deepcopy(found["Pod"][0])
-    body["metadata"]["labels"]["lifecycle.apps.kruise.io/state"] = "Normal"
-    newer = copy.deepcopy(body)
-    newer["metadata"]["resourceVersion"] = "999999"
-    newer["metadata"]["labels"] |= live
+    body = found["Pod"][0]
+    newer = later(body, **{names.LIFECYCLE_STATE: "Normal", **live})
+    body["metadata"]["labels"][names.LIFECYCLE_STATE] = "Normal"
     assert is_ready(pod_of(newer))
     if not was_ready:
-        body["status"]["conditions"] = []
+        body = {**body, "status": {**body["status"], "conditions": []}}
     path = f"/api/v1/namespaces/moving/pods/{body['metadata']['name']}"
     shell.server.stored[path] = newer
     writer, uid = shell.reconciler.writer, found["CloneSet"][0]["metadata"]["uid"]
@@ -310,7 +311,7 @@ async def test_after_a_conflict_a_pod_advances_only_from_its_chosen_state(
         await writer.set_state(uid, pod_of(body), LifecycleState.PREPARING_UPDATE, None)
     sent = [body["metadata"] for method, _, body in shell.server.requests if method == "PATCH"]
     written = [one.get("resourceVersion") for one in sent]
-    assert written == [body["metadata"]["resourceVersion"], *(["999999"] if in_place in goes_on else [])]
+    assert written == [body["metadata"]["resourceVersion"], *(["700001"] if in_place in goes_on else [])]
 
 
 @pytest.mark.behaviour("PM-173")
@@ -322,27 +323,22 @@ async def test_an_update_that_lost_a_race_is_not_reported_as_begun(live: str, to
     owner["spec"]["updateStrategy"]["rollingUpdate"] |= {"podUpdatePolicy": "InPlaceIfPossible", "maxUnavailable": 1}
     shell.show(owner)
     for one in found["Pod"]:
-        newer = copy.deepcopy(one)
-        newer["metadata"]["resourceVersion"] = "999999"
-        newer["metadata"]["labels"]["lifecycle.apps.kruise.io/state"] = live
+        newer = later(one, **{names.LIFECYCLE_STATE: live})
         shell.server.stored[f"/api/v1/namespaces/moving/pods/{one['metadata']['name']}"] = newer
-    await shell.reconcile("hooked", "moving")
+    await shell.reconcile()
     assert len(await shell.events("SuccessfulUpdatePodInPlace")) == told
 
 
 @pytest.mark.behaviour("CS-122")
 @virtual
 async def test_a_pod_whose_state_changed_is_not_updated_in_the_same_reconcile() -> None:
-    """The Pod has changed since it was chosen."""
     shell, found = filled()
     owner = changed(found, "nginx:9", lifecycle={})
     strategy = {"podUpdatePolicy": "InPlaceIfPossible", "maxUnavailable": "100%"}
     owner["spec"]["updateStrategy"]["rollingUpdate"] |= strategy
-    moving = copy.deepcopy(found["Pod"][0])
-    moving["metadata"]["resourceVersion"] = "700001"
-    moving["metadata"]["labels"]["lifecycle.apps.kruise.io/state"] = "Updating"
+    moving = later(found["Pod"][0], **{names.LIFECYCLE_STATE: "Updating"})
     shell.show(owner, moving)
-    await shell.reconcile("hooked", "moving")
+    await shell.reconcile()
     patched = shell.bodies("PATCH", moving["metadata"]["name"])
     assert [body["metadata"]["labels"]["lifecycle.apps.kruise.io/state"] for body in patched] == ["Updated"]
     assert len(shell.bodies("PATCH", "/pods/")) > 1
@@ -353,32 +349,32 @@ async def test_a_pod_whose_state_changed_is_not_updated_in_the_same_reconcile() 
 @virtual
 async def test_a_revision_missing_from_the_cache_is_read_before_a_pod_is_replaced_for_it(recorded_still: bool) -> None:
     """A new leader may see Pods before the revision they were created from."""
-    shell, found = Shell(), objects()
+    shell, found = HookedShell(), objects()
     (old,) = found.pop("ControllerRevision")
     path = f"/apis/apps/v1/namespaces/moving/controllerrevisions/{old['metadata']['name']}"
     if recorded_still:
         shell.server.stored[path] = old
     shell.show(changed(found, "nginx:9", lifecycle={}), *found["Pod"])
-    await shell.reconcile("hooked", "moving")
+    await shell.reconcile()
     marked = [body for _, path, body in shell.server.requests if "specified-delete" in orjson.dumps(body).decode()]
     in_place = await shell.events("SuccessfulUpdatePodInPlace")
     assert (bool(in_place), bool(marked)) == (recorded_still, not recorded_still)
-    await shell.reconcile("hooked", "moving")
+    await shell.reconcile()
     assert [seen for _, seen, _ in shell.server.requests].count(path) == 1
 
 
 @pytest.mark.behaviour("CS-73", "CS-93")
 @virtual
 async def test_the_current_revision_is_read_before_pods_are_created_at_another() -> None:
-    shell, found = Shell(), objects()
+    shell, found = HookedShell(), objects()
     (old,) = found.pop("ControllerRevision")
     owner = changed(found, "nginx:9", replicas=4)
     owner["spec"]["updateStrategy"]["rollingUpdate"]["partition"] = 4
     owner["status"]["currentRevision"] = old["metadata"]["name"]
     shell.server.stored[f"/apis/apps/v1/namespaces/moving/controllerrevisions/{old['metadata']['name']}"] = old
     shell.show(owner, *found["Pod"])
-    await shell.reconcile("hooked", "moving")
-    (made,) = [body for method, path, body in shell.server.requests if (method, path[-5:]) == ("POST", "/pods")]
+    await shell.reconcile()
+    (made,) = shell.bodies("POST", "/pods")
     assert made["metadata"]["labels"]["controller-revision-hash"] == old["metadata"]["name"]
 
 
@@ -439,7 +435,7 @@ async def test_a_reconcile_that_deleted_a_pod_updates_none_even_if_claims_stay()
         path = f"/api/v1/namespaces/moving/persistentvolumeclaims/{claim.metadata.name}"
         shell.server.answer[path] = (500, "InternalError")
     with pytest.raises(ServerError):
-        await shell.reconcile("hooked", "moving")
+        await shell.reconcile()
     assert [method for method, path in shell.writes if "/pods/" in path] == ["DELETE"]
 
 
@@ -465,8 +461,7 @@ def test_ids_of_failed_creations_come_after_those_with_claims(kept: bool, taken:
 def test_only_creations_without_free_claims_wait(reuse: bool, ended: bool, used: int, waits: int) -> None:
     """They wait for terminating Pods, not for ended ones, which may stay forever."""
     shell, found = filled()
-    spec = copy.deepcopy(found["CloneSet"][0])
-    spec["spec"].setdefault("scaleStrategy", {})["enablePVCReuse"] = reuse
+    spec = changed(found, scaleStrategy={"enablePVCReuse": reuse})
     going = [pod_of(one, **({} if ended else {"deletionTimestamp": "2026-01-01T00:00:00Z"})) for one in found["Pod"]]
     held = [claim_of(found, pod.metadata.labels["apps.kruise.io/cloneset-instance-id"]) for pod in going]
     there = PodsAndClaims([], going, [claim_of(found, "aaaaa"), *held])
@@ -485,7 +480,7 @@ async def test_an_unusable_current_revision_is_replaced_by_the_update_revision()
     update = Revision("hooked-update", 2, snapshot.resolved.content.data)
     snapshot = replace(snapshot, revisions=Revisions(by_hand, update, [by_hand, update]))
     await shell.reconciler._scaler.carry_out(snapshot, PodsAndClaims([], [], []), ScalePlan(create_current=1), 0.0)
-    (made,) = [body for _, path, body in shell.server.requests if path.endswith("/pods")]
+    (made,) = shell.bodies("POST", "/pods")
     assert made["metadata"]["labels"]["controller-revision-hash"] == "hooked-update"
 
 
@@ -494,30 +489,27 @@ async def test_an_unusable_current_revision_is_replaced_by_the_update_revision()
 async def test_a_marked_pod_is_deleted_while_another_cannot_be_created() -> None:
     """Its deletion may free the quota that the other lacks."""
     shell, found = filled()
-    broken = copy.deepcopy(found["Pod"][0])
-    broken["metadata"]["resourceVersion"] = "700001"
-    broken["metadata"]["labels"]["apps.kruise.io/specified-delete"] = "true"
+    broken = later(found["Pod"][0], **{names.SPECIFIED_DELETE: "true"})
     broken["status"]["phase"] = "Pending"
     shell.show(changed(found, replicas=len(found["Pod"]) + 1, lifecycle={}), broken)
     shell.server.refuse = lambda asked: asked.method == "POST" and asked.path.endswith("/pods")
     with pytest.raises(Forbidden):
-        await shell.reconcile("hooked", "moving")
-    deleted = [path.rpartition("/")[2] for method, path in shell.writes if method == "DELETE"]
-    assert deleted == [broken["metadata"]["name"]]
+        await shell.reconcile()
+    assert shell.names("DELETE") == [broken["metadata"]["name"]]
 
 
 @virtual
 async def test_released_pods_are_replaced_even_if_the_set_cannot_be_read() -> None:
     """Roles of an older release lack that right."""
     shell, found = filled()
-    await shell.reconcile("hooked", "moving")
+    await shell.reconcile()
     pod = pod_of(found["Pod"][0])
     shell.caches.pods.remove(ObjectKey("moving", pod.metadata.name))
     shell.reconciler.mappers.keys_for_pod(Change(pod, None))
     shell.server.refuse = lambda request: request.path.endswith("/clonesets/hooked") and request.method == "GET"
     shell.server.requests.clear()
-    await shell.reconcile("hooked", "moving")
-    assert len([path for method, path in shell.writes if method == "POST" and path.endswith("/pods")]) == 1
+    await shell.reconcile()
+    assert shell.names("POST").count("pods") == 1
 
 
 @pytest.mark.behaviour("CS-120")
@@ -541,7 +533,7 @@ async def test_only_names_of_deleted_pods_leave_the_list_of_pods_to_delete() -> 
     shell, found = filled()
     there = found["Pod"][0]["metadata"]["name"]
     shell.show(changed(found, scaleStrategy={"podsToDelete": ["gone", there]}))
-    await shell.reconcile("hooked", "moving")
+    await shell.reconcile()
     (operations,) = shell.bodies("PATCH", "/clonesets/hooked")[-1:]
     path = "/spec/scaleStrategy/podsToDelete"
     assert operations[1:] == [
@@ -567,8 +559,8 @@ async def test_a_forbidden_deletion_of_a_claim_does_not_block_scaling() -> None:
 @virtual
 async def test_claims_are_deleted_after_their_pod_despite_an_error(replicas_then: int) -> None:
     shell, found = filled()
-    owner, pods = changed(found, replicas=0, lifecycle={}), [pod_of(one) for one in found["Pod"]]
-    owner["spec"].setdefault("scaleStrategy", {})["enablePVCReuse"] = True
+    owner = changed(found, replicas=0, lifecycle={}, scaleStrategy={"enablePVCReuse": True})
+    pods = [pod_of(one) for one in found["Pod"]]
     shell.show(owner)
     instance = pods[0].metadata.labels["apps.kruise.io/cloneset-instance-id"]
     claim = claim_of(found, instance)
@@ -576,17 +568,16 @@ async def test_claims_are_deleted_after_their_pod_despite_an_error(replicas_then
     path = f"/api/v1/namespaces/moving/persistentvolumeclaims/{claim.metadata.name}"
     shell.server.answer[path] = (500, "InternalError")
     with pytest.raises(ServerError):
-        await shell.reconcile("hooked", "moving")
-    assert not [path for method, path in shell.writes if method == "PATCH" and "/pods/" in path]  # CS-60
+        await shell.reconcile()
+    assert not shell.names("PATCH", "/pods/")  # CS-60
     for pod in pods:
         shell.caches.pods.remove(ObjectKey("moving", pod.metadata.name))
         shell.reconciler.mappers.keys_for_pod(Change(pod, None))
     del shell.server.answer[path]
     shell.server.requests.clear()
     owner["spec"]["replicas"] = replicas_then
-    owner["metadata"] |= {"generation": 3, "resourceVersion": "700001"}
-    shell.show(owner)
-    await shell.reconcile("hooked", "moving")
+    owner["metadata"]["generation"] = 3
+    shell.show(later(owner))
+    await shell.reconcile()
     assert ("DELETE", path) in shell.writes
-    # No Pod is created with a claim that is being deleted.
-    assert not [path for method, path in shell.writes if method == "POST" and path.endswith("/pods")]
+    assert "pods" not in shell.names("POST"), "no Pod is created with a claim that is being deleted"

@@ -40,6 +40,11 @@ class SmallCluster(ManagedCluster):
         }
         return await self.user.create(CLONESETS, body, NAMESPACE)
 
+    async def deploy(self, replicas: int = 3, **spec: Any) -> dict[str, Any]:
+        """Create a CloneSet, and return its status once its Pods are available."""
+        await self.apply(replicas=replicas, **spec)
+        return await self.settled(availableReplicas=replicas)
+
     async def claims(self) -> list[dict[str, Any]]:
         found = (await self.user.list(PERSISTENTVOLUMECLAIMS, NAMESPACE)).items
         return [claim for claim in found if "deletionTimestamp" not in claim["metadata"]]

@@ -10,14 +10,14 @@ from app.features.cloneset.webhooks import CloneSetLookups, handlers
 from app.kube.admission import Review
 from app.kube.objects import Pod
 from tests.admission.writing import ALPHA, BETA, Json, Written, review_of, written
+from tests.kit import objects
 
 UID = "11111111-2222-3333-4444-555555555555"
 
 
 def clone_set(name: str = "cs", *, version: str = BETA, metadata: Json | None = None, **spec: Any) -> Json:
     """Return a valid CloneSet with ``spec`` merged over it; None removes a field."""
-    template = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "main", "image": "nginx:1"}]}}
-    whole = {"replicas": 3, "selector": {"matchLabels": {"app": "web"}}, "template": template, **spec}
+    whole = {**objects.workload_spec(3), **spec}
     return {
         "apiVersion": version,
         "kind": "CloneSet",

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from app.api import names
 from app.features.cloneset.defaults import with_defaults
 from app.features.cloneset.plan.diff import rollout_state
 from app.features.cloneset.plan.preview import explain, preview
@@ -158,56 +159,55 @@ def test_the_preview_says_when_and_how_a_pod_is_updated() -> None:
     ]
 
 
-def test_the_preview_says_why_a_pod_is_not_available() -> None:
-    gate = PodCondition(type="KruisePodReady", status="False", message='[{"userAgent":"me","key":"hold"}]')
-    sick = pod(OLD_HASH, name="web-sick", available=False, lifecycle="PreparingUpdate", update_hooked=True)
-    sick = replace(sick, pod=replace_status(sick, PodStatus(phase="Running", conditions=(gate,))))
-    lifecycle = {"inPlaceUpdate": {"finalizersHandler": [HOLD]}}
-    text = explained(resolved(replicas=1, lifecycle=lifecycle), [sick], sick)
-    assert "not available; lifecycle state PreparingUpdate" in text
-    assert 'condition KruisePodReady is False: [{"userAgent":"me","key":"hold"}]' in text
-    assert f"its update waits until these are removed: finalizer {HOLD}" in text
+def shown(
+    *, conditions: tuple[PodCondition, ...] = (), record: str = "", name: str = "web-0", **facts: Any
+) -> PodFacts:
+    """Return an old, running Pod. ``record``: of its in-place update."""
+    one = pod(OLD_HASH, name=name, **facts)
+    annotations = {names.IN_PLACE_UPDATE_STATE: record} if record else {}
+    labels = {**one.pod.metadata.labels, "app": "web"}
+    metadata = msgspec.structs.replace(one.pod.metadata, labels=labels, annotations=annotations)
+    status = PodStatus(phase="Running", conditions=conditions)
+    return replace(one, pod=msgspec.structs.replace(one.pod, metadata=metadata, status=status))
+
+
+HELD = PodCondition(type="KruisePodReady", status="False", message='[{"userAgent":"me","key":"hold"}]')
+HOOK = {"finalizersHandler": [HOLD], "labelsHandler": {"traffic": "on"}}
+ENTERS = "  it enters service once it has: label traffic=on\n"
+PULLING = '{"revision":"x","lastContainerStatuses":{"main":{"imageID":"i"}}}'
 
 
 @pytest.mark.behaviour("CLI-7")
-@pytest.mark.parametrize(("state", "hook"), [("PreparingNormal", "preNormal"), ("Updated", "inPlaceUpdate")])
-def test_the_preview_says_what_a_pod_needs_to_enter_service(state: str, hook: str) -> None:
-    lifecycle = {hook: {"finalizersHandler": [HOLD], "labelsHandler": {"traffic": "on"}}}
-    one = pod(OLD_HASH, name="web-0", lifecycle=state, update_hooked=True)
-    one.pod = replace_status(one, PodStatus(phase="Running"))
-    text = explained(resolved(replicas=1, lifecycle=lifecycle), [one], one)
-    assert "  it enters service once it has: label traffic=on" in text.splitlines()
-
-
-@pytest.mark.behaviour("CLI-7")
-@pytest.mark.parametrize(("record", "line"), [
-    ('{"revision":"x","lastContainerStatuses":{"main":{"imageID":"i"}}}',
-     "its in-place update is in progress: container main has no status"),
-    ("none", "its in-place update cannot continue: Pod default/web-0: annotation apps.kruise.io/inplace-update-"),
+@pytest.mark.parametrize(("spec", "one", "lines"), [
+    pytest.param(
+        {"lifecycle": {"inPlaceUpdate": {"finalizersHandler": [HOLD]}}},
+        shown(conditions=(HELD,), available=False, lifecycle="PreparingUpdate", update_hooked=True),
+        [
+            "not available; lifecycle state PreparingUpdate",
+            'condition KruisePodReady is False: [{"userAgent":"me","key":"hold"}]',
+            f"its update waits until these are removed: finalizer {HOLD}",
+        ],
+        id="why it is not available",
+    ),
+    pytest.param({"lifecycle": {"preNormal": HOOK}}, shown(lifecycle="PreparingNormal", update_hooked=True), [ENTERS],
+     id="what a new Pod needs to enter service"),
+    pytest.param({"lifecycle": {"inPlaceUpdate": HOOK}}, shown(lifecycle="Updated", update_hooked=True), [ENTERS],
+     id="what an updated Pod needs to enter service"),
+    pytest.param({}, shown(lifecycle="Updating", record=PULLING),
+     ["its in-place update is in progress: container main has no status"], id="what its update waits for"),
+    pytest.param({}, shown(lifecycle="Updating", record="none"),
+     ["its in-place update cannot continue: Pod default/web-0: annotation apps.kruise.io/inplace-update-"],
+     id="why its update cannot continue"),
+    pytest.param({"scaleStrategy": {"podsToDelete": ["web-0"]}}, pod(OLD_HASH, name="web-0"),
+     ["its deletion was requested (podsToDelete)"], id="that its deletion was requested"),
 ])  # fmt: skip
-def test_the_preview_says_what_an_update_in_place_waits_for(record: str, line: str) -> None:
-    one = pod(OLD_HASH, name="web-0", lifecycle="Updating")
-    one.pod = replace_status(one, PodStatus(phase="Running"))
-    annotations = {"apps.kruise.io/inplace-update-state": record}
-    one.pod = msgspec.structs.replace(
-        one.pod, metadata=msgspec.structs.replace(one.pod.metadata, annotations=annotations)
-    )
-    assert line in explained(resolved(replicas=1), [one], one)
+def test_the_preview_says_about_a_pod(spec: dict[str, Any], one: PodFacts, lines: list[str]) -> None:
+    text = explained(resolved(replicas=1, **spec), [one], one) + "\n"
+    for line in lines:
+        assert line in text
 
 
 def test_the_preview_says_why_a_pod_does_not_count() -> None:
     left = pod(OLD_HASH, name="web-left")
     text = explained(resolved(replicas=1), old_pods(1), left)
     assert text == "not counted: its labels do not match the selector app=web"
-
-
-def test_the_preview_shows_pods_marked_for_deletion() -> None:
-    pods = old_pods(2)
-    text = explained(resolved(replicas=2, scaleStrategy={"podsToDelete": ["web-0"]}), pods, pods[0])
-    assert "its deletion was requested (podsToDelete)" in text
-
-
-def replace_status(facts: PodFacts, status: PodStatus) -> Any:
-    metadata = facts.pod.metadata
-    metadata = msgspec.structs.replace(metadata, labels={**metadata.labels, "app": "web"})
-    return msgspec.structs.replace(facts.pod, status=status, metadata=metadata)
