@@ -16,6 +16,7 @@ from app.pods.lifecycle import Lifecycle
 from app.pods.ordinals import Slots, reserved_intervals
 from app.workloads.pods import PodFacts, pod_facts
 from app.workloads.settings import UpdatePolicy
+from tests.kit import objects
 
 OLD, NEW = "oldhash", "newhash"
 NOW = 1_000_000.0
@@ -78,16 +79,11 @@ def pod(
     given = {names.CONTROLLER_REVISION_HASH: f"web-{revision}", names.LIFECYCLE_STATE: state, **(labels or {})}
     if marked:
         given[names.SPECIFIED_DELETE] = "true"
-    metadata: dict[str, Any] = {"name": f"web-{ordinal}", "namespace": "shop", "uid": f"uid-{ordinal}", "labels": given}
-    if terminating:
-        metadata["deletionTimestamp"] = since
+    metadata = {"labels": given, "deletionTimestamp": since if terminating else None}
     if hooked:
         metadata["finalizers"] = ["example.com/hold"]
-    condition = {"type": "Ready", "status": "True" if ready and phase == "Running" else "False"}
-    return {
-        "metadata": metadata,
-        "status": {"phase": phase, "conditions": [{**condition, "lastTransitionTime": since}]},
-    }
+    condition = {"type": "Ready", "status": str(ready and phase == "Running"), "lastTransitionTime": since}
+    return objects.pod_json(f"web-{ordinal}", phase=phase, conditions=[condition], **metadata)
 
 
 HOOKS: dict[str, Any] = {

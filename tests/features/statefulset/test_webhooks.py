@@ -86,49 +86,37 @@ def test_an_edit_through_v1alpha1_keeps_hidden_fields() -> None:
     assert after["spec"] == {key: value for key, value in stored["spec"].items() if key != "updateStrategy"}
 
 
-@pytest.mark.behaviour("AS-29")
-@pytest.mark.parametrize(("field", "value", "refused"), [
-    ("image", "nginx:2", ""),
-    ("imagePullPolicy", "Never", "found replace /containers/0/imagePullPolicy"),
-    ("command", ["sleep"], "found add /containers/0/command"),
-])  # fmt: skip
-def test_in_place_only_allows_image_changes(field: str, value: Any, refused: str) -> None:
-    strategy = rolling(podUpdatePolicy="InPlaceOnly")
-    old = write(stateful_set(updateStrategy=strategy)).stored()
-    new = write(stateful_set(updateStrategy=strategy)).stored()
-    new["spec"]["template"]["spec"]["containers"][0][field] = value
-    judged(refusal(new, old), refused)
+def sized(requests: Json, limits: Json | None = None, **more: Any) -> Json:
+    return {"resources": {"requests": requests, **({"limits": limits} if limits else {})}, **more}
 
 
-@pytest.mark.behaviour("AS-144")
-@pytest.mark.parametrize(("gate", "resources", "refused"), [
-    (True, {"requests": {"cpu": "2"}, "limits": {"memory": "2Gi"}}, ""),
-    (False, {"requests": {"cpu": "2"}, "limits": {"memory": "1Gi"}}, "only allowed to update images in spec"),
-    (True, {"requests": {"cpu": "2"}}, "found remove /containers/0/resources/limits"),
-    (True, {"requests": {"cpu": "1"}, "limits": {"memory": "1Gi", "nvidia.com/gpu": "1"}}, "found add"),
-    (True, {"requests": {"cpu": "1"}, "limits": {"nvidia.com/gpu": "1"}}, "found remove"),
+ONE = sized({"cpu": "1"}, {"memory": "1Gi"})
+#: The image changes as well.
+NEW: Json = {"image": "nginx:2"}
+
+
+@pytest.mark.behaviour("AS-29", "AS-144")
+@pytest.mark.parametrize(("gate", "old", "new", "refused"), [
+    (False, {}, NEW, ""),
+    (False, {}, {"imagePullPolicy": "Never"}, "found replace /containers/0/imagePullPolicy"),
+    (False, {}, {"command": ["sleep"]}, "found add /containers/0/command"),
+    (True, ONE, sized({"cpu": "2"}, {"memory": "2Gi"}, **NEW), ""),
+    (False, ONE, sized({"cpu": "2"}, {"memory": "1Gi"}, **NEW), "only allowed to update images in spec"),
+    (True, ONE, sized({"cpu": "2"}, **NEW), "found remove /containers/0/resources/limits"),
+    (True, ONE, sized({"cpu": "1"}, {"memory": "1Gi", "nvidia.com/gpu": "1"}, **NEW), "found add"),
+    (True, ONE, sized({"cpu": "1"}, {"nvidia.com/gpu": "1"}, **NEW), "found remove"),
+    (True, sized({"cpu": "1", "memory": "1Gi"}, {"cpu": "2", "memory": "1Gi"}),
+     sized({"cpu": "2", "memory": "1Gi"}, {"cpu": "2", "memory": "1Gi"}),
+     "the QoS class would change from Burstable to Guaranteed"),
 ])  # fmt: skip
-def test_in_place_only_allows_resources_where_pods_can_change_them(gate: bool, resources: Json, refused: str) -> None:
-    def of(resources: Json, image: str) -> Json:
+def test_in_place_only_allows_what_running_pods_can_change(gate: bool, old: Json, new: Json, refused: str) -> None:
+    def of(container: Json) -> Json:
         made = stateful_set(updateStrategy=rolling(podUpdatePolicy="InPlaceOnly"))
-        made["spec"]["template"]["spec"]["containers"][0] |= {"image": image, "resources": resources}
+        made["spec"]["template"]["spec"]["containers"][0] |= container
         return made
 
     asked = lookups(["InPlaceWorkloadVerticalScaling"] if gate else [])
-    old = write(of({"requests": {"cpu": "1"}, "limits": {"memory": "1Gi"}}, "nginx:1")).stored()
-    judged(refusal(of(resources, "nginx:2"), old, asked), refused)
-
-
-@pytest.mark.behaviour("AS-144")
-def test_in_place_only_keeps_the_qos_class() -> None:
-    def of(cpu: str) -> Json:
-        made = stateful_set(updateStrategy=rolling(podUpdatePolicy="InPlaceOnly"))
-        resources = {"requests": {"cpu": cpu, "memory": "1Gi"}, "limits": {"cpu": "2", "memory": "1Gi"}}
-        made["spec"]["template"]["spec"]["containers"][0]["resources"] = resources
-        return made
-
-    asked = lookups(["InPlaceWorkloadVerticalScaling"])
-    assert "the QoS class would change from Burstable to Guaranteed" in refusal(of("2"), write(of("1")).stored(), asked)
+    judged(refusal(of(new), write(of(old)).stored(), asked), refused)
 
 
 @pytest.mark.behaviour("AS-30", "AS-31", "AS-32")

@@ -8,6 +8,7 @@ from typing import Any
 from app.features.statefulset.kind import STATEFUL_SET
 from app.features.statefulset.webhooks import Lookups, handlers
 from tests.admission.writing import BETA, Json, Written, written
+from tests.kit import objects
 
 ALL: tuple[str, ...] = ("StatefulSetAutoDeletePVC", "StatefulSetAutoResizePVCGate", "StatefulSetStartOrdinal")
 GATE: Json = {"conditionType": "InPlaceUpdateReady"}
@@ -15,18 +16,9 @@ GATE: Json = {"conditionType": "InPlaceUpdateReady"}
 
 def stateful_set(name: str = "web", *, version: str = BETA, metadata: Json | None = None, **spec: Any) -> Json:
     """Return a valid StatefulSet with ``spec`` merged over it; None removes a field."""
-    template = {
-        "metadata": {"labels": {"app": "web"}},
-        "spec": {"containers": [{"name": "main", "image": "nginx:1"}], "readinessGates": [GATE]},
-    }
-    whole = {
-        "replicas": 3,
-        "serviceName": "web",
-        "podManagementPolicy": "Parallel",
-        "selector": {"matchLabels": {"app": "web"}},
-        "template": template,
-        **spec,
-    }
+    valid = objects.workload_spec(3)
+    valid["template"]["spec"]["readinessGates"] = [GATE]
+    whole = {**valid, "serviceName": "web", "podManagementPolicy": "Parallel", **spec}
     return {
         "apiVersion": version,
         "kind": "StatefulSet",
