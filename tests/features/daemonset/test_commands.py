@@ -18,10 +18,8 @@ from tests.features.daemonset.world import (
     SmallCluster,
     in_cluster,
     rolling,
-    small_cluster,
     template,
 )
-from tests.kube.fakes import virtual
 
 ENABLED = parse_gates("").enabled
 
@@ -35,11 +33,14 @@ def changed(found: Json, image: str = "nginx:2", **spec: object) -> Json:
     return {**found, "spec": {**found["spec"], "template": template(image=image), **spec}}
 
 
+async def names_by_node(cluster: SmallCluster) -> dict[str, str]:
+    return {pod["spec"]["nodeName"]: pod["metadata"]["name"] for pod in await cluster.pods()}
+
+
 @in_cluster
 async def test_a_plan_runs_to_its_end(cluster: SmallCluster) -> None:
-    await cluster.apply(updateStrategy=rolling("InPlaceIfPossible", maxUnavailable=2))
-    await cluster.all_updated()
-    names = {pod["spec"]["nodeName"]: pod["metadata"]["name"] for pod in await cluster.pods()}
+    await cluster.deploy(updateStrategy=rolling("InPlaceIfPossible", maxUnavailable=2))
+    names = await names_by_node(cluster)
     found = await stored(cluster)
     assert "no Pods are affected" in (await plan(cluster.user, found, ENABLED)).text()
     new = {field: value for field, value in found.items() if field != "status"}
@@ -61,8 +62,7 @@ async def test_a_plan_runs_to_its_end(cluster: SmallCluster) -> None:
 @in_cluster
 async def test_a_plan_explains_kept_and_deleted_pods(cluster: SmallCluster) -> None:
     in_place = rolling("InPlaceIfPossible", maxUnavailable=1)
-    await cluster.apply(updateStrategy=in_place)
-    await cluster.all_updated()
+    await cluster.deploy(updateStrategy=in_place)
     await cluster.node("node3", {"metadata": {"labels": {"zone": "a"}}})
     found = await stored(cluster)
 
@@ -70,7 +70,7 @@ async def test_a_plan_explains_kept_and_deleted_pods(cluster: SmallCluster) -> N
         lines = (await plan(cluster.user, {**changed(found), "spec": {**found["spec"], **spec}}, ENABLED)).text()
         return [" ".join(line.split()) for line in lines.splitlines()[1:]]
 
-    names = {pod["spec"]["nodeName"]: pod["metadata"]["name"] for pod in await cluster.pods()}
+    names = await names_by_node(cluster)
     assert (await planned(template=template(nodeSelector={"zone": "a"})))[1:] == [
         f"1 node1 {names['node1']} delete nodeSelector requires label zone=a",
         f"1 node2 {names['node2']} delete nodeSelector requires label zone=a",
@@ -99,10 +99,10 @@ async def test_a_plan_explains_kept_and_deleted_pods(cluster: SmallCluster) -> N
 
 
 @in_cluster
+@pytest.mark.behaviour("DS-53", "PM-90")
 @pytest.mark.parametrize("taken", [False, True], ids=["at once", "after a clash"])
 async def test_a_plan_names_the_new_revision(cluster: SmallCluster, taken: bool) -> None:
-    await cluster.apply(updateStrategy=rolling(maxUnavailable="100%"))
-    await cluster.all_updated()
+    await cluster.deploy(updateStrategy=rolling(maxUnavailable="100%"))
 
     async def named(image: str) -> str:
         text = (await plan(cluster.user, changed(await stored(cluster), image), ENABLED)).text()
@@ -112,14 +112,21 @@ async def test_a_plan_names_the_new_revision(cluster: SmallCluster, taken: bool)
         body = {"metadata": {"name": await named("nginx:2")}, "revision": 1, "data": {"spec": {}}}
         await cluster.user.create(CONTROLLERREVISIONS, body, NAMESPACE)
         await cluster.image("nginx:2")
-        assert (await cluster.all_updated())["collisionCount"] == 1
+        status = await cluster.all_updated()
+        assert status["collisionCount"] == 1
+        label = {"controller-revision-hash": status["updateRevision"]}
+        assert body["metadata"]["name"] != f"ds-{status['updateRevision']}"
+        labels = {one["metadata"]["name"]: one["metadata"].get("labels") or {} for one in await cluster.revisions()}
+        assert labels[body["metadata"]["name"]] == {}
+        assert label.items() <= labels[f"ds-{status['updateRevision']}"].items()
+        assert all(label.items() <= pod["metadata"]["labels"].items() for pod in await cluster.pods())
     expected = await named("nginx:3")
     await cluster.image("nginx:3")
     assert f"ds-{(await cluster.all_updated())['updateRevision']}" == expected
 
 
-@virtual
-async def test_a_template_whose_hash_is_taken_gets_another_revision() -> None:
+@in_cluster
+async def test_a_template_whose_hash_is_taken_gets_another_revision(cluster: SmallCluster) -> None:
     """The hash input does not separate arguments, so different templates can have equal hashes."""
 
     def with_args(*args: str) -> dict[str, Any]:
@@ -127,22 +134,19 @@ async def test_a_template_whose_hash_is_taken_gets_another_revision() -> None:
         made["spec"]["containers"][0]["args"] = list(args)
         return made
 
-    async with small_cluster() as cluster:
-        await cluster.apply(template=with_args("a b"), updateStrategy=rolling(maxUnavailable="100%"))
-        await cluster.all_updated()
-        found = await stored(cluster)
-        found["spec"]["template"] = with_args("a", "b")
-        lines = (await plan(cluster.user, found, ENABLED)).text().splitlines()
-        assert len([line for line in lines if " recreate " in line]) == 3
-        await cluster.patch({"spec": {"template": with_args("a", "b")}})
-        status = await cluster.all_updated()
-        assert (status["collisionCount"], lines[0].rpartition(" ")[2]) == (1, f"ds-{status['updateRevision']}")
+    await cluster.deploy(template=with_args("a b"), updateStrategy=rolling(maxUnavailable="100%"))
+    found = await stored(cluster)
+    found["spec"]["template"] = with_args("a", "b")
+    lines = (await plan(cluster.user, found, ENABLED)).text().splitlines()
+    assert len([line for line in lines if " recreate " in line]) == 3
+    await cluster.patch({"spec": {"template": with_args("a", "b")}})
+    status = await cluster.all_updated()
+    assert (status["collisionCount"], lines[0].rpartition(" ")[2]) == (1, f"ds-{status['updateRevision']}")
 
 
 @in_cluster
 async def test_a_pod_and_a_node_are_explained(cluster: SmallCluster) -> None:
-    await cluster.apply(updateStrategy=rolling(maxUnavailable=1, partition=3))
-    await cluster.all_updated()
+    await cluster.deploy(updateStrategy=rolling(maxUnavailable=1, partition=3))
     await cluster.image("nginx:2")
     await cluster.settled(updatedNumberScheduled=0)
     name = (await cluster.pods())[0]["metadata"]["name"]
@@ -167,13 +171,13 @@ async def test_a_restart_replaces_all_pods_and_its_progress_is_shown(cluster: Sm
     await cluster.apply(updateStrategy=rolling(maxUnavailable=1, partition=1))
     assert not progress_of(parsed(await stored(cluster))).done
     await cluster.all_updated()
-    before = {pod["metadata"]["uid"] for pod in await cluster.pods()}
+    before = set((await cluster.uids()).values())
     assert await restart(cluster.user, await stored(cluster)) == "restarted"
     await cluster.settled(updatedNumberScheduled=2, numberAvailable=3)
     found = progress_of(parsed(await stored(cluster)))
     assert (found.done, found.expected) == (True, 2)
     assert found.text == "2 of 2 nodes updated, 3 of 3 available; the partition keeps 1 at the old revision"
-    assert len(before & {pod["metadata"]["uid"] for pod in await cluster.pods()}) == 1
+    assert len(before & set((await cluster.uids()).values())) == 1
     await cluster.patch({"spec": {"updateStrategy": rolling("InPlaceIfPossible", maxUnavailable=1)}})
     with pytest.raises(CommandError, match="would not restart them"):
         await restart(cluster.user, await stored(cluster))

@@ -7,15 +7,13 @@ import json
 import pytest
 
 from app.kube.resources import PODS
-from tests.features.daemonset.world import NAMESPACE, Json, SmallCluster, in_cluster, rolling, small_cluster, template
-from tests.kube.fakes import virtual
+from tests.features.daemonset.world import NAMESPACE, Json, SmallCluster, in_cluster, rolling, template
 
 
 @in_cluster
 @pytest.mark.behaviour("DS-24", "DS-34", "DS-35", "DS-17", "DS-66", "DS-69", "DS-53", "PM-94")
 async def test_every_node_gets_a_pod(cluster: SmallCluster) -> None:
-    await cluster.apply(annotations={"deprecated.daemonset.template.generation": "+05"})
-    status = await cluster.all_updated()
+    status = await cluster.deploy(annotations={"deprecated.daemonset.template.generation": "+05"})
     pods = await cluster.pods()
     assert sorted(pod["spec"]["nodeName"] for pod in pods) == ["node1", "node2", "node3"]
     for pod in pods:
@@ -44,8 +42,7 @@ async def test_every_node_gets_a_pod(cluster: SmallCluster) -> None:
 @in_cluster
 @pytest.mark.behaviour("DS-27", "DS-46", "DS-47")
 async def test_with_surge_the_new_pod_is_available_before_the_old_one_is_deleted(cluster: SmallCluster) -> None:
-    await cluster.apply(minReadySeconds=2, updateStrategy=rolling(maxSurge=1, maxUnavailable=0))
-    await cluster.all_updated()
+    await cluster.deploy(minReadySeconds=2, updateStrategy=rolling(maxSurge=1, maxUnavailable=0))
     await cluster.image("nginx:2")
     most = 0
 
@@ -65,8 +62,7 @@ async def test_with_surge_the_new_pod_is_available_before_the_old_one_is_deleted
 @in_cluster
 @pytest.mark.behaviour("DS-48", "PM-45")
 async def test_labels_change_in_place_without_a_restart(cluster: SmallCluster) -> None:
-    await cluster.apply(updateStrategy=rolling("InPlaceIfPossible", maxUnavailable=1))
-    await cluster.all_updated()
+    await cluster.deploy(updateStrategy=rolling("InPlaceIfPossible", maxUnavailable=1))
     changed = template()
     changed["metadata"]["labels"]["tier"] = "gold"
     await cluster.patch({"spec": {"template": changed}})
@@ -83,8 +79,7 @@ async def test_labels_change_in_place_without_a_restart(cluster: SmallCluster) -
 @in_cluster
 @pytest.mark.behaviour("DS-49")
 async def test_pods_created_under_standard_are_replaced_by_the_first_update(cluster: SmallCluster) -> None:
-    await cluster.apply()
-    await cluster.all_updated()
+    await cluster.deploy()
     before = await cluster.uids()
     await cluster.patch({"spec": {"updateStrategy": rolling("InPlaceIfPossible", maxUnavailable=1)}})
     await cluster.image("nginx:2")
@@ -100,8 +95,7 @@ async def test_pods_created_under_standard_are_replaced_by_the_first_update(clus
 @pytest.mark.behaviour("DS-18", "DS-28", "DS-71", "DS-66")
 async def test_labels_and_taints_add_and_remove_nodes(cluster: SmallCluster) -> None:
     await cluster.node("node3", {"metadata": {"labels": {"gpu": "no"}}})
-    await cluster.apply(template=template(nodeSelector={"kubernetes.io/os": "linux"}))
-    await cluster.all_updated()
+    await cluster.deploy(template=template(nodeSelector={"kubernetes.io/os": "linux"}))
     taint = {"key": "private", "value": "yes", "effect": "NoSchedule"}
     await cluster.node("node1", {"spec": {"taints": [taint]}})
     await cluster.settled(desiredNumberScheduled=2, numberMisscheduled=1, currentNumberScheduled=2)
@@ -115,45 +109,42 @@ async def test_labels_and_taints_add_and_remove_nodes(cluster: SmallCluster) -> 
     await cluster.settled(desiredNumberScheduled=2, currentNumberScheduled=2, numberAvailable=2)
 
 
-@virtual
+@in_cluster
 @pytest.mark.behaviour("DS-23", "DS-31", "DS-76")
-async def test_on_delete_and_pause_replace_only_deleted_pods() -> None:
-    for strategy in ({"type": "OnDelete"}, rolling(paused=True, maxUnavailable=1)):
-        async with small_cluster() as cluster:
-            await cluster.apply(updateStrategy=strategy)
-            await cluster.all_updated()
-            await cluster.image("nginx:2")
-            await cluster.settled(updatedNumberScheduled=0, numberAvailable=3)
-            await cluster.clock.sleep(30)
-            assert set(map(str, (await cluster.images()).values())) == {"['nginx:1']"}
-            victim = (await cluster.pods())[0]
-            await cluster.user.delete(PODS, victim["metadata"]["name"], NAMESPACE)
-            await cluster.settled(updatedNumberScheduled=1, numberAvailable=3)
-            assert (await cluster.images())[victim["spec"]["nodeName"]] == ["nginx:2"]
+@pytest.mark.parametrize("strategy", [{"type": "OnDelete"}, rolling(paused=True, maxUnavailable=1)])
+async def test_on_delete_and_pause_replace_only_deleted_pods(cluster: SmallCluster, strategy: Json) -> None:
+    await cluster.deploy(updateStrategy=strategy)
+    await cluster.image("nginx:2")
+    await cluster.settled(updatedNumberScheduled=0, numberAvailable=3)
+    await cluster.clock.sleep(30)
+    assert set(map(str, (await cluster.images()).values())) == {"['nginx:1']"}
+    victim = (await cluster.pods())[0]
+    await cluster.user.delete(PODS, victim["metadata"]["name"], NAMESPACE)
+    await cluster.settled(updatedNumberScheduled=1, numberAvailable=3)
+    assert (await cluster.images())[victim["spec"]["nodeName"]] == ["nginx:2"]
 
 
 @in_cluster
 @pytest.mark.behaviour("DS-57")
 async def test_the_history_limit_counts_revisions_in_use(cluster: SmallCluster) -> None:
-    await cluster.apply(revisionHistoryLimit=1, updateStrategy=rolling(partition=0, maxUnavailable=3))
-    await cluster.all_updated()
+    await cluster.deploy(revisionHistoryLimit=1, updateStrategy=rolling(partition=0, maxUnavailable=3))
     await cluster.patch({"spec": {"updateStrategy": rolling(partition=3, maxUnavailable=3)}})
     for image in ("nginx:2", "nginx:3"):
         await cluster.image(image)
         await cluster.settled(updatedNumberScheduled=0)
 
-    async def look() -> bool:
+    async def recorded() -> list[str]:
         found = [one["data"]["spec"]["template"]["spec"]["containers"][0] for one in await cluster.revisions()]
-        return sorted(one["image"] for one in found) == ["nginx:1", "nginx:3"]
+        return sorted(one["image"] for one in found)
 
-    await cluster.until(look, "the unused revision is deleted, although only one is unused")
+    # The unused revision is deleted, although only one is unused.
+    await cluster.becomes(recorded, ["nginx:1", "nginx:3"])
 
 
 @in_cluster
 @pytest.mark.behaviour("DS-20", "DS-75", "DS-69")
 async def test_orphans_are_adopted_and_unmatched_pods_released(cluster: SmallCluster) -> None:
-    await cluster.apply()
-    await cluster.all_updated()
+    await cluster.deploy()
     pods = await cluster.pods()
     kept = pods[0]["metadata"]
     # An owner reference of the former version.
@@ -164,13 +155,14 @@ async def test_orphans_are_adopted_and_unmatched_pods_released(cluster: SmallClu
     gone = pods[2]["metadata"]
     await cluster.user.patch(PODS, gone["name"], {"metadata": {"labels": {"app": "else"}}}, NAMESPACE)
 
-    async def look() -> bool:
-        found = {pod["metadata"]["name"]: pod["metadata"] for pod in await cluster.pods()}
-        adopted = found[lost["name"]].get("ownerReferences")
-        return bool(len(found) == 4 and adopted and not found[gone["name"]].get("ownerReferences"))
+    def owned(pods: list[Json]) -> set[str]:
+        return {pod["metadata"]["name"] for pod in pods if pod["metadata"].get("ownerReferences")}
 
-    await cluster.until(look, "one is adopted, one released and replaced")
-    assert kept["name"] in await cluster.uids()
+    await cluster.until_pods(
+        lambda pods: len(pods) == 4 and len(owned(pods)) == 3 and {kept["name"], lost["name"]} < owned(pods),
+        "one is adopted, one released and replaced",
+    )
+    assert gone["name"] not in owned(await cluster.pods())
 
 
 @in_cluster
@@ -179,8 +171,7 @@ async def test_the_pre_delete_hook_delays_deletion(cluster: SmallCluster) -> Non
     held = template()
     held["metadata"]["labels"]["hold"] = "yes"
     hook = {"preDelete": {"labelsHandler": {"hold": "yes"}, "markPodNotReady": True}}
-    await cluster.apply(template=held, lifecycle=hook)
-    await cluster.all_updated()
+    await cluster.deploy(template=held, lifecycle=hook)
     new = template(image="nginx:2")
     new["metadata"]["labels"]["hold"] = "yes"
     await cluster.patch({"spec": {"template": new}})
@@ -205,22 +196,21 @@ async def test_the_pre_delete_hook_delays_deletion(cluster: SmallCluster) -> Non
 @in_cluster
 @pytest.mark.behaviour("DS-54", "PM-93")
 async def test_a_restored_template_reuses_its_old_revision(cluster: SmallCluster) -> None:
-    await cluster.apply(updateStrategy=rolling(maxUnavailable=1, partition=2), revisionHistoryLimit=1)
-    first = (await cluster.all_updated())["updateRevision"]
+    first = await cluster.deploy(updateStrategy=rolling(maxUnavailable=1, partition=2), revisionHistoryLimit=1)
     await cluster.image("nginx:2")
     await cluster.settled(updatedNumberScheduled=1, numberAvailable=3)
     await cluster.image("nginx:1")
     status = await cluster.settled(updatedNumberScheduled=2, numberAvailable=3)
-    assert status["updateRevision"] == first
+    assert status["updateRevision"] == first["updateRevision"]
     for image in ("nginx:3", "nginx:4", "nginx:5"):
         await cluster.patch({"spec": {"updateStrategy": rolling(maxUnavailable="100%", partition=0)}})
         await cluster.image(image)
         await cluster.all_updated()
 
-    async def pruned() -> bool:
-        return len(await cluster.revisions()) == 2
+    async def kept() -> int:
+        return len(await cluster.revisions())
 
-    await cluster.until(pruned, "one old revision is kept")
+    await cluster.becomes(kept, 2)
 
 
 @in_cluster

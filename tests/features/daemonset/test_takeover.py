@@ -7,7 +7,6 @@ from collections.abc import Iterable
 
 import pytest
 
-from app.kube.resources import CONTROLLERREVISIONS
 from tests.features.daemonset.world import NAMESPACE, Json, SmallCluster, in_cluster, small_cluster
 from tests.kube.fakes import virtual
 from tests.openkruise import FOLDER, leave
@@ -95,23 +94,3 @@ async def test_a_revision_with_another_hash_is_kept_without_a_rollout() -> None:
         assert status["updateRevision"] == "7d9c8f6b5"
         assert {pod["metadata"]["uid"] for pod in await cluster.pods()} == before
         assert {one["metadata"]["name"] for one in await cluster.revisions()} == {"ds-7d9c8f6b5", "ds-6c5b8d7f9"}
-
-
-@virtual
-@pytest.mark.behaviour("DS-53", "PM-90")
-async def test_a_taken_revision_name_is_skipped() -> None:
-    async def taken(cluster: SmallCluster) -> None:
-        body = {"metadata": {"name": "ds-578fd4b58b"}, "revision": 1, "data": {"spec": {}}}
-        await cluster.user.create(CONTROLLERREVISIONS, body, NAMESPACE)
-
-    ours = new_daemon_set()
-    async with small_cluster(before=taken) as cluster:
-        await leave(cluster.user, [ours], NAMESPACE)
-        status = await cluster.settled(updatedNumberScheduled=3, numberAvailable=3)
-        assert status["collisionCount"] == 1
-        found = {one["metadata"]["name"]: one["metadata"].get("labels") for one in await cluster.revisions()}
-        ours_now = f"ds-{status['updateRevision']}"
-        assert set(found) == {"ds-578fd4b58b", ours_now}
-        assert found[ours_now]["controller-revision-hash"] == status["updateRevision"] != "578fd4b58b"
-        labels = {pod["metadata"]["labels"]["controller-revision-hash"] for pod in await cluster.pods()}
-        assert labels == {status["updateRevision"]}

@@ -46,6 +46,7 @@ UNREADABLE = {"matchExpressions": [{"key": "a", "operator": "In"}]}
 
 
 @pytest.mark.behaviour("DS-9", "DS-11", "DS-12", "DS-13", "DS-14")
+@pytest.mark.parametrize("version", [ALPHA, BETA])
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
@@ -59,11 +60,10 @@ UNREADABLE = {"matchExpressions": [{"key": "a", "operator": "In"}]}
         ({"template": template(activeDeadlineSeconds=5)}, "activeDeadlineSeconds"),
     ],
 )  # fmt: skip
-def test_an_invalid_spec_is_refused(spec: Json, message: str) -> None:
-    for version in (ALPHA, BETA):
-        refused = write(daemon_set(version, **spec))
-        assert refused.code == 422
-        assert message in refused.message
+def test_an_invalid_spec_is_refused(version: str, spec: Json, message: str) -> None:
+    refused = write(daemon_set(version, **spec))
+    assert refused.code == 422
+    assert message in refused.message
 
 
 @pytest.mark.behaviour("DS-13")

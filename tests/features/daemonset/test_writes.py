@@ -58,8 +58,7 @@ class Stingy:
 async def test_budgets_are_checked_before_a_pod_is_changed(kind: str) -> None:
     budget = Stingy()
     async with small_cluster(budget=budget) as cluster:
-        await cluster.apply(updateStrategy=rolling(kind, maxUnavailable="100%"))
-        await cluster.all_updated()
+        await cluster.deploy(updateStrategy=rolling(kind, maxUnavailable="100%"))
         await cluster.image("nginx:2")
         await cluster.settled(updatedNumberScheduled=1, numberAvailable=3)
         await cluster.clock.sleep(20)
@@ -72,14 +71,20 @@ async def test_budgets_are_checked_before_a_pod_is_changed(kind: str) -> None:
 @in_cluster(nodes=6)
 @pytest.mark.behaviour("DS-50", "DS-33")
 async def test_in_place_updates_complete_despite_a_burst_limit(cluster: SmallCluster) -> None:
-    await cluster.apply(
+    await cluster.deploy(
         updateStrategy=rolling("InPlaceIfPossible", maxUnavailable="100%"), burstReplicas=2, minReadySeconds=1
     )
-    await cluster.all_updated(6)
     before = await cluster.uids()
     await cluster.image("nginx:2")
-    await cluster.all_updated(6)
+    await cluster.all_updated()
     assert await cluster.uids() == before
+
+
+def state_of(pod: Json) -> Json:
+    """Return the record of its in-place update."""
+    annotations = pod["metadata"].get("annotations", {})
+    state: Json = json.loads(annotations.get("apps.kruise.io/inplace-update-state", "{}"))
+    return state
 
 
 @virtual
@@ -93,17 +98,12 @@ async def test_a_resize_that_the_kubelet_refuses_is_retried_until_it_succeeds() 
 
     async with small_cluster(replace(GATES, vertical_scaling=True), nodes=1) as cluster:
         strategy, hook = rolling("InPlaceIfPossible"), {"preDelete": {"labelsHandler": {"app": "ds"}}}
-        await cluster.apply(template=sized("2Gi"), updateStrategy=strategy, lifecycle=hook)
-        await cluster.all_updated(1)
+        await cluster.deploy(template=sized("2Gi"), updateStrategy=strategy, lifecycle=hook)
         (before,) = await cluster.pods()
         cluster.kubelets.stop("node1")
         await cluster.patch({"spec": {"template": sized("1Gi")}})
 
-        async def resized() -> bool:
-            (pod,) = await cluster.pods()
-            return bool(pod["spec"]["containers"][0]["resources"]["limits"]["memory"] == "1Gi")
-
-        await cluster.until(resized, "the Pod has its new size")
+        await cluster.until_pods(lambda pods: "'limits': {'memory': '1Gi'}" in str(pods), "it has its new size")
         refused = {
             "type": "PodResizeInProgress",
             "status": "True",
@@ -115,15 +115,13 @@ async def test_a_resize_that_the_kubelet_refuses_is_retried_until_it_succeeds() 
         await cluster.user.patch(PODS, name, {"status": {"conditions": [refused]}}, NAMESPACE, subresource="status")
         retried: set[str] = set()
 
-        async def retried_often() -> bool:
-            (pod,) = await cluster.pods()
-            state = json.loads(pod["metadata"]["annotations"]["apps.kruise.io/inplace-update-state"])
-            retried.add(state.get("resizeRetried", ""))
+        def retried_often(pods: list[Json]) -> bool:
+            retried.add(state_of(*pods).get("resizeRetried", ""))
             return len(retried) > 3
 
-        await cluster.until(retried_often, "the resize is retried")
+        await cluster.until_pods(retried_often, "the resize is retried")
         cluster.kubelets.start("node1")
-        await cluster.all_updated(1)
+        await cluster.all_updated()
         (after,) = await cluster.pods()
         assert after["metadata"]["uid"] == before["metadata"]["uid"]
         assert [one["restartCount"] for one in after["status"]["containerStatuses"]] == [0]
@@ -132,8 +130,7 @@ async def test_a_resize_that_the_kubelet_refuses_is_retried_until_it_succeeds() 
 @in_cluster
 @pytest.mark.behaviour("DS-21", "DS-76")
 async def test_a_deleted_daemonset_does_nothing(cluster: SmallCluster) -> None:
-    await cluster.apply()
-    await cluster.all_updated()
+    await cluster.deploy()
     finalizers = {"metadata": {"finalizers": ["example.com/hold"]}}
     await cluster.patch(finalizers)
     await cluster.user.delete(DAEMONSETS, "ds", NAMESPACE)
@@ -147,11 +144,10 @@ async def test_a_deleted_daemonset_does_nothing(cluster: SmallCluster) -> None:
 @pytest.mark.parametrize("surge", [False, True])
 async def test_creations_stop_at_the_first_refusal_and_are_retried(cluster: SmallCluster, surge: bool) -> None:
     if surge:
-        await cluster.apply(updateStrategy=rolling(maxSurge="100%", maxUnavailable=0))
-        await cluster.all_updated(8)
+        await cluster.deploy(updateStrategy=rolling(maxSurge="100%", maxUnavailable=0))
     refused = cluster.sent.refuses("POST", "/pods", "exceeded quota", times=3)
     await (cluster.image("nginx:2") if surge else cluster.apply())
-    await cluster.all_updated(8)
+    await cluster.all_updated()
     events = await cluster.events("FailedCreate")
     assert all(text.startswith("Error creating: ") and "exceeded quota" in text for text in events)
     assert len(refused) == 3  # one creation per attempt
@@ -160,15 +156,11 @@ async def test_creations_stop_at_the_first_refusal_and_are_retried(cluster: Smal
 @in_cluster
 @pytest.mark.behaviour("DS-22")
 async def test_no_pod_is_updated_while_a_missing_one_cannot_be_created(cluster: SmallCluster) -> None:
-    await cluster.apply(updateStrategy=rolling(maxUnavailable=2))
-    await cluster.all_updated()
+    await cluster.deploy(updateStrategy=rolling(maxUnavailable=2))
     refused = cluster.sent.refuses("POST", "/pods", "exceeded quota")
     await cluster.user.delete(PODS, min(await cluster.uids()), NAMESPACE)
 
-    async def is_refused() -> bool:
-        return bool(refused)
-
-    await cluster.until(is_refused, "a creation is refused")
+    await cluster.until(lambda: refused, "a creation is refused")
     await cluster.image("nginx:2")
     await cluster.clock.sleep(60)
     assert len(await cluster.pods()) == 2
@@ -180,8 +172,7 @@ async def test_no_pod_is_updated_while_a_missing_one_cannot_be_created(cluster: 
 @pytest.mark.behaviour("DS-45", "PM-45")
 async def test_no_more_pods_are_updated_while_one_cannot_be_put_back_into_service(cluster: SmallCluster) -> None:
     """Otherwise a rollout takes more Pods out of service while writes fail."""
-    await cluster.apply(updateStrategy=rolling("InPlaceIfPossible", maxUnavailable=1))
-    await cluster.all_updated()
+    await cluster.deploy(updateStrategy=rolling("InPlaceIfPossible", maxUnavailable=1))
     await cluster.image("nginx:2")
 
     async def updated() -> list[str]:
@@ -201,19 +192,16 @@ async def ended(cluster: SmallCluster, phase: str) -> str:
     """Set the phase of the only Pod, wait until it is replaced, and return its name."""
     (name,) = await cluster.uids()
     await cluster.user.patch(PODS, name, {"status": {"phase": phase}}, NAMESPACE, subresource="status")
-
-    async def replaced() -> bool:
-        return list(await cluster.uids()) not in ([], [name])
-
-    await cluster.until(replaced, "it is replaced")
+    await cluster.until_pods(
+        lambda pods: [pod["metadata"]["name"] for pod in pods] not in ([], [name]), "its successor"
+    )
     return name
 
 
 @in_cluster(nodes=1)
 @pytest.mark.behaviour("DS-29", "DS-25")
 async def test_failed_pods_are_replaced_with_backoff(cluster: SmallCluster) -> None:
-    await cluster.apply()
-    await cluster.all_updated(1)
+    await cluster.deploy()
     gaps = []
     cluster.sent.refuses("DELETE", "/pods/", times=3)
     for _ in range(4):
@@ -230,8 +218,7 @@ async def test_failed_pods_are_replaced_with_backoff(cluster: SmallCluster) -> N
 @in_cluster(nodes=2)
 @pytest.mark.behaviour("DS-69", "DS-28")
 async def test_a_refused_deletion_is_reported_and_retried(cluster: SmallCluster) -> None:
-    await cluster.apply()
-    await cluster.all_updated(2)
+    await cluster.deploy()
     refused = cluster.sent.refuses("DELETE", "/pods/", "not now", times=2)
     await cluster.node("node1", {"spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}})
     await cluster.settled(desiredNumberScheduled=1, numberMisscheduled=0)
@@ -243,8 +230,7 @@ async def test_a_refused_deletion_is_reported_and_retried(cluster: SmallCluster)
 @in_cluster(nodes=1)
 @pytest.mark.behaviour("DS-25", "DS-82")
 async def test_a_succeeded_pod_is_replaced_like_a_native_one(cluster: SmallCluster) -> None:
-    await cluster.apply()
-    await cluster.all_updated(1)
+    await cluster.deploy()
     name = await ended(cluster, "Succeeded")
     text = f"Found succeeded daemon pod default/{name} on node node1, will try to delete it"
     assert await cluster.events("SucceededDaemonPod") == [text]
@@ -276,13 +262,12 @@ async def test_an_update_sends_only_the_needed_requests(strategy: Json, expected
     """No reads, no event per Pod, and no second write where one suffices."""
     nodes = 30
     async with small_cluster(nodes=nodes) as cluster:
-        await cluster.apply(updateStrategy=strategy)
-        await cluster.all_updated(nodes)
+        await cluster.deploy(updateStrategy=strategy)
         # More than 25 events of an object in a row are dropped, so those of the update are not sent.
         await cluster.clock.sleep(5)
         before = len(cluster.sent.requests)
         await cluster.image("nginx:2")
-        await cluster.all_updated(nodes)
+        await cluster.all_updated()
         await cluster.clock.sleep(5)
         of_pods = Counter(
             re.sub(r"/api/v1/namespaces/default/", "", re.sub(r"pods/[^/]+", "Pod", line)).replace("/", " ")
@@ -306,8 +291,7 @@ def test_the_controller_uses_the_flags_of_openkruise() -> None:
 @in_cluster(replace(GATES, by_scheduler=False))
 @pytest.mark.behaviour("DS-72", "DS-35")
 async def test_without_the_scheduler_pods_are_bound_to_their_node(cluster: SmallCluster) -> None:
-    await cluster.apply()
-    await cluster.all_updated()
+    await cluster.deploy()
     for pod in await cluster.pods():
         assert pod["spec"]["schedulerName"] == "kubernetes.io/daemonset-controller"
         assert "affinity" not in pod["spec"]
@@ -319,42 +303,34 @@ async def test_a_pod_waiting_for_a_removed_node_is_deleted(cluster: SmallCluster
     await cluster.apply(template=template(schedulerName="none"))
     await cluster.settled(currentNumberScheduled=3, numberReady=0)
     await cluster.user.delete(NODES, "node2", "")
-
-    async def gone() -> bool:
-        return len(await cluster.pods()) == 2
-
-    await cluster.until(gone, "it is deleted")
+    await cluster.until_pods(lambda pods: len(pods) == 2, "it is deleted")
 
 
-async def _serve_jobs(cluster: Any) -> None:
+async def _updating(cluster: SmallCluster, annotations: Json | None = None, **strategy: Any) -> None:
+    """Serve ImagePullJobs, and change the image of a DaemonSet."""
     await cluster.user.create(CUSTOMRESOURCEDEFINITIONS, manifest(IMAGE_PULL_JOB))
+    await cluster.deploy(annotations=annotations, updateStrategy=rolling(**strategy))
+    assert await _jobs(cluster) == []
+    await cluster.image("nginx:2")
 
 
-async def _jobs(cluster: Any) -> list[Json]:
-    found: list[Json] = (await cluster.user.list(IMAGE_PULL_JOBS, NAMESPACE)).items
-    return found
+async def _jobs(cluster: SmallCluster) -> list[Json]:
+    return (await cluster.user.list(IMAGE_PULL_JOBS, NAMESPACE)).items
 
 
-@virtual
+@in_cluster(nodes=1, pace=Pace(restart=2.0))
 @pytest.mark.behaviour("PM-45")
-async def test_an_update_in_progress_completes_although_planning_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_update_in_progress_completes_although_planning_fails(
+    cluster: SmallCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(*_: Any) -> None:
         raise ValueError("planning fails")
 
-    async with small_cluster(nodes=1, pace=Pace(restart=2.0)) as cluster:
-        await cluster.apply(updateStrategy=rolling("InPlaceIfPossible"))
-        await cluster.all_updated(1)
-        await cluster.image("nginx:2")
-
-        async def is_in_phase(phase: str) -> bool:
-            (pod,) = await cluster.pods()
-            annotations = pod["metadata"].get("annotations", {})
-            state = json.loads(annotations.get("apps.kruise.io/inplace-update-state", "{}"))
-            return bool(state.get("state") == phase)
-
-        await cluster.until(lambda: is_in_phase("Updating"), "its update begins")
-        monkeypatch.setattr(writes, "plan_update", fail)
-        await cluster.until(lambda: is_in_phase("Updated"), "its update completes")
+    await cluster.deploy(updateStrategy=rolling("InPlaceIfPossible"))
+    await cluster.image("nginx:2")
+    await cluster.until_pods(lambda pods: state_of(*pods).get("state") == "Updating", "its update begins")
+    monkeypatch.setattr(writes, "plan_update", fail)
+    await cluster.until_pods(lambda pods: state_of(*pods).get("state") == "Updated", "its update completes")
 
 
 PULLS = replace(GATES, pre_download_images=True)
@@ -363,83 +339,55 @@ PULLS = replace(GATES, pre_download_images=True)
 @in_cluster(PULLS)
 @pytest.mark.behaviour("DS-62", "DS-64", "DS-65")
 async def test_images_are_predownloaded_during_an_update(cluster: SmallCluster) -> None:
-    await _serve_jobs(cluster)
     annotations = {
         "apps.kruise.io/image-predownload-parallelism": "5",
         "apps.kruise.io/image-predownload-timeout-seconds": "77",
     }
-    await cluster.apply(annotations=annotations, updateStrategy=rolling(maxUnavailable=1, partition=2))
-    await cluster.all_updated()
-    assert await _jobs(cluster) == []
-    await cluster.image("nginx:2")
+    await _updating(cluster, annotations, maxUnavailable=1, partition=2)
     status = await cluster.settled(updatedNumberScheduled=1, numberAvailable=3)
     (job,) = await _jobs(cluster)
     revision = f"ds-{status['updateRevision']}"
     assert job["metadata"]["name"] == f"{revision}-main"
     spec = job["spec"]
-    assert (spec["image"], spec["parallelism"], spec["pullPolicy"]) == (
-        "nginx:2", 5, {"backoffLimit": 1, "timeoutSeconds": 77},
-    )  # fmt: skip
-    assert spec["completionPolicy"] == {"type": "Always", "ttlSecondsAfterFinished": 600}
+    assert (spec["image"], spec["parallelism"], spec["pullPolicy"]["timeoutSeconds"]) == ("nginx:2", 5, 77)
     (expression,) = spec["podSelector"]["matchExpressions"]
-    assert expression["operator"] == "NotIn"
     assert set(expression["values"]) == {revision, status["updateRevision"]}
     message = f"created ImagePullJob {revision}-main for image: nginx:2"
     assert await cluster.events("CreatedImagePullJob") == [message]
     await cluster.patch({"spec": {"updateStrategy": rolling(maxUnavailable=1, partition=0)}})
     await cluster.all_updated()
-
-    async def cleaned() -> bool:
-        return not await _jobs(cluster)
-
-    await cluster.until(cleaned, "the jobs are deleted")
+    await cluster.becomes(lambda: _jobs(cluster), [])
 
 
-@virtual
+@in_cluster(PULLS)
 @pytest.mark.behaviour("DS-62")
-async def test_the_jobs_of_a_withdrawn_update_are_deleted_although_the_status_cannot_be_written() -> None:
-    async with small_cluster(PULLS) as cluster:
-        await _serve_jobs(cluster)
-        await cluster.apply(updateStrategy=rolling(maxUnavailable=1, partition=3))
-        await cluster.all_updated()
-        await cluster.image("nginx:2")
-        await cluster.until(lambda: _jobs(cluster), "the image is pulled")
-        cluster.sent.refuses("PATCH", "/daemonsets/ds/status")
-        await cluster.image("nginx:1")
-
-        async def cleaned() -> bool:
-            return not await _jobs(cluster)
-
-        await cluster.until(cleaned, "the jobs are deleted")
+async def test_the_jobs_of_a_withdrawn_update_are_deleted_although_the_status_cannot_be_written(
+    cluster: SmallCluster,
+) -> None:
+    await _updating(cluster, maxUnavailable=1, partition=3)
+    await cluster.until(lambda: _jobs(cluster), "the image is pulled")
+    cluster.sent.refuses("PATCH", "/daemonsets/ds/status")
+    await cluster.image("nginx:1")
+    await cluster.becomes(lambda: _jobs(cluster), [])
 
 
 @in_cluster(PULLS)
 @pytest.mark.behaviour("DS-65")
 async def test_predownload_waits_for_the_first_updated_pods_if_annotated(cluster: SmallCluster) -> None:
-    await _serve_jobs(cluster)
     annotations = {"apps.kruise.io/image-predownload-min-updated-ready-pods": "50%"}
-    await cluster.apply(annotations=annotations, updateStrategy=rolling(maxUnavailable=1, partition=2))
-    await cluster.all_updated()
-    await cluster.image("nginx:2")
+    await _updating(cluster, annotations, maxUnavailable=1, partition=2)
     await cluster.settled(updatedNumberScheduled=1, numberAvailable=3)
     await cluster.clock.sleep(30)
     assert await _jobs(cluster) == []
     await cluster.patch({"spec": {"updateStrategy": rolling(maxUnavailable=1, partition=1)}})
     await cluster.settled(updatedNumberScheduled=2, numberAvailable=3)
-
-    async def made() -> bool:
-        return len(await _jobs(cluster)) == 1
-
-    await cluster.until(made, "the image is pulled")
+    await cluster.until(lambda: _jobs(cluster), "the image is pulled")
 
 
 @in_cluster(PULLS)
 @pytest.mark.behaviour("PM-165")
 async def test_nothing_is_predownloaded_if_all_nodes_update_at_once(cluster: SmallCluster) -> None:
-    await _serve_jobs(cluster)
-    await cluster.apply(updateStrategy=rolling(maxUnavailable="100%"))
-    await cluster.all_updated()
-    await cluster.image("nginx:2")
+    await _updating(cluster, maxUnavailable="100%")
     await cluster.all_updated()
     assert await cluster.events("CreatedImagePullJob") == []
     for revision in await cluster.revisions():

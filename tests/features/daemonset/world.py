@@ -34,19 +34,12 @@ GATES = Gates(template_hash=False, short_hash=True)
 
 class SmallCluster(ManagedCluster):
     resource: ClassVar[Resource] = DAEMONSETS
+    owner: ClassVar[str] = "ds"
+    nodes = 3
 
     async def apply(self, name: str = "ds", *, annotations: Json | None = None, **spec: Any) -> Json:
         whole = {"selector": {"matchLabels": {"app": name}}, "template": template(name), **spec}
         return await self.create(name, whole, annotations=annotations or {})
-
-    async def patch(self, body: Any, name: str = "ds") -> None:
-        await super().patch(body, name)
-
-    async def status(self, name: str = "ds") -> Json:
-        return await super().status(name)
-
-    async def settled(self, name: str = "ds", seconds: float = 300.0, **wanted: int) -> Json:
-        return await super().settled(name, seconds, **wanted)
 
     async def image(self, image: str, name: str = "ds") -> None:
         await self.patch({"spec": {"template": template(name, image)}}, name)
@@ -61,11 +54,15 @@ class SmallCluster(ManagedCluster):
     async def node(self, name: str, body: Json) -> None:
         await self.user.patch(NODES, name, body)
 
-    async def all_updated(self, nodes: int = 3) -> Json:
+    async def all_updated(self) -> Json:
         """Return the status once every node has an available updated Pod."""
-        return await self.settled(
-            desiredNumberScheduled=nodes, updatedNumberScheduled=nodes, numberAvailable=nodes, numberUnavailable=0
-        )
+        counts = ("desiredNumberScheduled", "updatedNumberScheduled", "numberAvailable")
+        return await self.settled(**dict.fromkeys(counts, self.nodes), numberUnavailable=0)
+
+    async def deploy(self, **spec: Any) -> Json:
+        """Create a DaemonSet, and return its status once every node has an available Pod."""
+        await self.apply(**spec)
+        return await self.all_updated()
 
 
 def template(name: str = "ds", image: str = "nginx:1", **spec: Any) -> Json:
@@ -105,6 +102,7 @@ async def small_cluster(
     where: Any = {"nodes": nodes, "pace": pace, "seed": seed, "before": before}
     async with managed(SmallCluster, FEATURE, daemonset.NAME, make, **where) as cluster:
         await until(lambda: len(cluster_nodes[0]) == nodes)
+        cluster.nodes = nodes
         yield cluster
 
 

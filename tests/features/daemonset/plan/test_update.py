@@ -130,29 +130,20 @@ def test_a_percentage_of_few_nodes_is_at_least_one_pod(burst: int | str | None, 
     assert Settings(burst_replicas=burst).limits(desired).burst == expected
 
 
-@pytest.mark.behaviour("DS-23")
-@pytest.mark.parametrize("settings", [limit(2, paused=True), limit(2, on_delete=True)])
-def test_paused_and_on_delete_update_nothing(settings: Settings) -> None:
-    assert plan_update(cluster(5, old_pods()), settings) == NOTHING
-
-
-@pytest.mark.behaviour("DS-84")
-def test_an_invalid_node_selector_updates_nothing() -> None:
-    assert plan_update(cluster(5, old_pods()), limit(2, node_selector_unreadable=True)) == NOTHING
+@pytest.mark.behaviour("DS-23", "DS-84")
+@pytest.mark.parametrize("reason", ["paused", "on_delete", "node_selector_unreadable"])
+def test_an_update_may_be_off(reason: str) -> None:
+    assert plan_update(cluster(5, old_pods()), limit(2, **{reason: True})) == NOTHING
 
 
 @pytest.mark.behaviour("DS-39")
-def test_ineligible_nodes_take_part_unless_pruned() -> None:
-    observed = cluster(5, old_pods(), eligibility={"n5": KEEPS_ONLY})
-    assert nodes_of(plan_update(observed, limit(1)).update) == ["n5"]
-    pruned = limit(1, gates=Gates(prune_ineligible=True))
-    assert nodes_of(plan_update(observed, pruned).update) == ["n4"]
-
-
-@pytest.mark.behaviour("DS-39")
-def test_a_stuck_pod_on_an_ineligible_node_blocks_the_update_unless_pruned() -> None:
-    observed = cluster(5, old_pods(pod("n5", terminating=True)), eligibility={"n5": KEEPS_ONLY})
-    assert plan_update(observed, limit(1)).update == ()
+@pytest.mark.parametrize(("changed", "updated"), [
+    pytest.param([], ["n5"], id="an ineligible node takes part"),
+    pytest.param([pod("n5", terminating=True)], [], id="a stuck Pod there blocks the update"),
+])  # fmt: skip
+def test_ineligible_nodes_count_unless_pruned(changed: list[DaemonPod], updated: list[str]) -> None:
+    observed = cluster(5, old_pods(*changed), eligibility={"n5": KEEPS_ONLY})
+    assert nodes_of(plan_update(observed, limit(1)).update) == updated
     pruned = limit(1, gates=Gates(prune_ineligible=True))
     assert nodes_of(plan_update(observed, pruned).update) == ["n4"]
 
@@ -171,10 +162,8 @@ def test_unavailable_old_pods_count_against_a_strict_limit() -> None:
     # Only the ready Pod serves requests.
     assert nodes_of(plan_update(observed, strict).update) == ["n4"]
     assert nodes_of(plan_update(observed, limit(1)).update) == ["n5", "n4", "n3"]
-    assert nodes_of(plan_update(cluster(5, old_pods(pods[1])), limit(2, gates=Gates(strict=True))).update) == [
-        "n4",
-        "n5",
-    ]
+    both = plan_update(cluster(5, old_pods(pods[1])), limit(2, gates=Gates(strict=True)))
+    assert nodes_of(both.update) == ["n4", "n5"]
 
 
 @pytest.mark.behaviour("DS-78")
