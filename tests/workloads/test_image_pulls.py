@@ -31,8 +31,7 @@ async def ready(
     if served:
         await cluster.user.create(CUSTOMRESOURCEDEFINITIONS, defined(IMAGE_PULL_JOBS))
     pods = template(**({"containers": containers} if containers else {}))
-    await cluster.apply(replicas=replicas, template=pods, updateStrategy=rolling(**strategy))
-    await cluster.settled(readyReplicas=replicas)
+    await cluster.deploy(replicas=replicas, template=pods, updateStrategy=rolling(**strategy))
 
 
 async def jobs(cluster: SmallCluster) -> list[dict[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ from app.workloads.jobs import MAX_WARNINGS, JobState, write_each
 from app.workloads.state import MAX_CONCURRENT_WRITES as MOST
 from tests.kit.transports import Noting
 from tests.kit.virtualtime import VirtualClock, run
-from tests.kube.fakes import MemoryServer, virtual
+from tests.kube.fakes import virtual
 
 REFUSAL = Conflict(RequestInfo("POST", "/x"), Status(code=409, reason="Conflict", message="no"))
 
@@ -90,54 +91,61 @@ def test_everything_starts_at_once_if_nothing_can_fail() -> None:
     assert written(range(MOST), writes, first=MOST) == pytest.approx(1)
 
 
-@pytest.mark.behaviour("CS-52")
-def test_a_job_is_reconciled_again_once_the_cache_had_enough_time() -> None:
-    async def main() -> None:
-        client, key = Client(MemoryServer(), VirtualClock()), ObjectKey("default", "job")
-        caches = Caches(Store(), Store(), Store())
-        jobs = BroadcastJobReconciler(client, caches, EventRecorder(client, "test"), expectation_timeout=300.0)
-        assert jobs.again(key) is None
-        jobs.expected.expect(key, ScaleAction.CREATE, "node-a")
-        assert jobs.again(key) == Result(requeue_after=300.0)
-        assert jobs.again(key, left=5.0) == Result(requeue_after=5.0)
+KEY = ObjectKey("default", "job")
 
-    run(main())
+
+def a_job(uid: str = "u", *, status: dict[str, Any] | None = None, **spec: Any) -> BroadcastJob:
+    metadata = {"name": KEY.name, "namespace": KEY.namespace, "uid": uid, "resourceVersion": uid}
+    spec = {"template": {}, **spec}
+    return BroadcastJob.model_validate({"metadata": metadata, "spec": spec, "status": status or {}})
+
+
+def reconciler(**options: Any) -> tuple[BroadcastJobReconciler, Store[BroadcastJob], Noting]:
+    """Return it with its cache of jobs, and the server that it writes to."""
+    server, store = Noting(), Store[BroadcastJob]()
+    client = Client(server, VirtualClock())
+    caches, recorder = Caches(store, Store(), Store()), EventRecorder(client, "test")
+    return BroadcastJobReconciler(client, caches, recorder, **options), store, server
+
+
+@pytest.mark.behaviour("CS-52")
+@virtual
+async def test_a_job_is_reconciled_again_once_the_cache_had_enough_time() -> None:
+    jobs, _, _ = reconciler(expectation_timeout=300.0)
+    assert jobs.again(KEY) is None
+    jobs.expected.expect(KEY, ScaleAction.CREATE, "node-a")
+    assert jobs.again(KEY) == Result(requeue_after=300.0)
+    assert jobs.again(KEY, left=5.0) == Result(requeue_after=5.0)
 
 
 @pytest.mark.behaviour("CS-50", "CS-52")
-def test_a_recreated_job_waits_for_nothing_of_its_predecessor(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def main() -> None:
-        store: Store[BroadcastJob] = Store()
-        client, key = Client(MemoryServer(), VirtualClock()), ObjectKey("default", "job")
-        jobs = BroadcastJobReconciler(client, Caches(store, Store(), Store()), EventRecorder(client, "test"))
-        states: list[JobState] = []
+@virtual
+async def test_a_recreated_job_waits_for_nothing_of_its_predecessor(monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs, store, _ = reconciler()
+    states: list[JobState] = []
 
-        async def reconcile(_key: ObjectKey, _job: BroadcastJob, state: JobState) -> None:
-            states.append(state)
-            jobs.expected.expect(key, ScaleAction.CREATE, "node-a")
+    async def reconcile(_key: ObjectKey, _job: BroadcastJob, state: JobState) -> None:
+        states.append(state)
+        jobs.expected.expect(KEY, ScaleAction.CREATE, "node-a")
 
-        monkeypatch.setattr(jobs, "reconcile", reconcile)
-        for uid in ("first", "second"):  # deleted and recreated between two reconciles
-            metadata = {"name": key.name, "namespace": key.namespace, "uid": uid, "resourceVersion": uid}
-            store.put(job := BroadcastJob.model_validate({"metadata": metadata, "spec": {"template": {}}}))
-            assert await jobs(key) is None
-            assert await jobs(key) is not None
-        assert states[0] is not states[1]
-        await client.clock.sleep(60)
-        assert jobs.coalesce_delay(Change(job, job), key) < 0
-        store.remove(key)
-        assert list(jobs.keys_for_job(Change(job, None))) == [key]
-        assert await jobs(key) is None
-        assert jobs.expected.unsatisfied(key) is None
-
-    run(main())
+    monkeypatch.setattr(jobs, "reconcile", reconcile)
+    for uid in ("first", "second"):  # deleted and recreated between two reconciles
+        store.put(job := a_job(uid))
+        assert await jobs(KEY) is None
+        assert await jobs(KEY) is not None
+    assert states[0] is not states[1]
+    await jobs.clock.sleep(60)
+    assert jobs.coalesce_delay(Change(job, job), KEY) < 0
+    store.remove(KEY)
+    assert list(jobs.keys_for_job(Change(job, None))) == [KEY]
+    assert await jobs(KEY) is None
+    assert jobs.expected.unsatisfied(KEY) is None
 
 
 @virtual
 async def test_warnings_about_any_number_of_pods_take_little_memory() -> None:
-    client = Client(MemoryServer(), VirtualClock())
-    jobs = BroadcastJobReconciler(client, Caches(Store(), Store(), Store()), EventRecorder(client, "test"))
-    job = BroadcastJob.model_validate({"metadata": {"name": "job", "namespace": "shop"}, "spec": {"template": {}}})
+    jobs, _, _ = reconciler()
+    job = a_job()
     state = JobState("u")
     for number in range(2 * MAX_WARNINGS):
         jobs.warn_once(job, state, "DuplicatePodCreatedOnSameNode", f"Duplicated pod {number} found")
@@ -148,13 +156,8 @@ async def test_warnings_about_any_number_of_pods_take_little_memory() -> None:
 @pytest.mark.behaviour("BJ-16")
 @pytest.mark.parametrize(("policy", "deleted"), [({}, False), ({"ttlSecondsAfterFinished": 0}, True)])
 async def test_a_finished_job_is_kept_unless_its_time_to_live_has_passed(policy: dict[str, int], deleted: bool) -> None:
-    store: Store[BroadcastJob] = Store()
-    server, clock = Noting(), VirtualClock()
-    client = Client(server, clock)
-    jobs = BroadcastJobReconciler(client, Caches(store, Store(), Store()), EventRecorder(client, "test"))
-    metadata = {"name": "job", "namespace": "default", "uid": "u", "resourceVersion": "1"}
+    jobs, store, server = reconciler()
     status = {"completionTime": "2026-01-01T00:00:00Z", "conditions": [{"type": "Complete", "status": "True"}]}
-    spec = {"template": {}, "completionPolicy": policy}
-    store.put(BroadcastJob.model_validate({"metadata": metadata, "spec": spec, "status": status}))
-    assert await jobs(ObjectKey("default", "job")) is None
+    store.put(a_job(status=status, completionPolicy=policy))
+    assert await jobs(KEY) is None
     assert [method for method, _, _ in server.requests] == (["DELETE"] if deleted else [])

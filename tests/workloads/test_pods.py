@@ -1,4 +1,4 @@
-"""Facts about a Pod, and the writes due on it."""
+"""Facts about a Pod."""
 
 from datetime import UTC, datetime, timedelta
 from math import inf
@@ -10,7 +10,6 @@ from app.features.cloneset.plan.settings import Settings
 from app.kube.objects import Pod
 from app.pods.lifecycle import Hook, Lifecycle
 from app.workloads.pods import gets_initial_conditions, pod_facts
-from app.workloads.steps import refresh_pod
 from tests.kit import objects
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -80,48 +79,3 @@ def test_any_value_of_the_label_marks_a_pod_for_deletion() -> None:
     labels = {"apps.kruise.io/specified-delete": "false"}
     assert pod_facts(made(labels=labels), Settings()).marked
     assert not pod_facts(made(), Settings()).marked
-
-
-@pytest.mark.behaviour("CS-122", "CS-135", "PM-72", "PM-47")
-def test_completing_an_update_is_one_write() -> None:
-    """Sets condition, lifecycle state and update record, conditional on the observed version of the Pod."""
-    state = '{"revision":"web-abc","updateTimestamp":"2026-01-01T11:59:00Z","state":"Updating"}'
-    labels = {"lifecycle.apps.kruise.io/state": "Updating", "controller-revision-hash": "web-abc"}
-    pod = made(in_place="False", labels=labels, annotations={"apps.kruise.io/inplace-update-state": state})
-    step = refresh_pod(pod, Settings(), NOW, returns=False)
-    assert step.patch is None
-    assert step.status is not None
-    assert step.status["metadata"]["resourceVersion"] == "5"
-    assert step.status["metadata"]["labels"] == {"lifecycle.apps.kruise.io/state": "Normal", "pod-template-hash": "abc"}
-    assert '"state":"Updated"' in step.status["metadata"]["annotations"]["apps.kruise.io/inplace-update-state"]
-    (condition,) = step.status["status"]["conditions"]
-    assert (condition["type"], condition["status"]) == ("InPlaceUpdateReady", "True")
-    assert step.completes
-
-
-@pytest.mark.behaviour("PM-55")
-def test_an_update_without_a_lifecycle_state_is_completed_in_its_record() -> None:
-    state = '{"revision":"web-abc","updateTimestamp":"2026-01-01T11:59:00Z","state":"Updating"}'
-    pod = made(state="", annotations={"apps.kruise.io/inplace-update-state": state})
-    assert not pod_facts(pod, Settings()).settled
-    step = refresh_pod(pod, Settings(), NOW, returns=False)
-    assert step.patch is not None
-    assert "labels" not in step.patch["metadata"]
-    assert '"state":"Updated"' in step.patch["metadata"]["annotations"]["apps.kruise.io/inplace-update-state"]
-
-
-@pytest.mark.behaviour("CS-135")
-def test_a_pod_that_no_longer_needs_its_update_returns_through_its_hook() -> None:
-    lifecycle = Lifecycle(in_place_update=Hook(labels={"hold": "true"}))
-    waiting = made(state="PreparingUpdate")
-    assert not refresh_pod(waiting, Settings(lifecycle=lifecycle), NOW, returns=False).writes
-    step = refresh_pod(waiting, Settings(lifecycle=lifecycle), NOW, returns=True)
-    assert step.patch is not None
-    assert step.patch["metadata"]["labels"]["lifecycle.apps.kruise.io/state"] == "Updated"
-
-
-@pytest.mark.behaviour("CS-122")
-def test_a_settled_pod_needs_nothing() -> None:
-    pod = made()
-    assert pod_facts(pod, Settings()).settled
-    assert not refresh_pod(pod, Settings(), NOW, returns=False).writes

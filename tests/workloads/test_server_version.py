@@ -48,8 +48,7 @@ class Answering:
 @pytest.mark.parametrize(("version", "by"), [("v1.34.1", "resize"), ("v1.31.9", "pod")])
 async def test_resources_use_the_subresource_if_the_server_has_it(cluster: SmallCluster, version: str, by: str) -> None:
     answering = Answering(cluster, version)
-    await cluster.apply(replicas=2, template=with_cpu(OLD), updateStrategy=rolling(maxUnavailable=2))
-    await cluster.settled(readyReplicas=2)
+    await cluster.deploy(replicas=2, template=with_cpu(OLD), updateStrategy=rolling(maxUnavailable=2))
     await cluster.patch({"spec": {"template": with_cpu(NEW)}})
     await cluster.clock.sleep(20.0)
     assert set(answering.changes) == {(by, True)}
@@ -59,8 +58,7 @@ async def test_resources_use_the_subresource_if_the_server_has_it(cluster: Small
 @in_cluster
 async def test_the_server_version_is_not_read_unless_resources_change(cluster: SmallCluster) -> None:
     answering = Answering(cluster, "v1.34.1")
-    await cluster.apply(replicas=2, updateStrategy=rolling(maxUnavailable=2))
-    await cluster.settled(readyReplicas=2)
+    await cluster.deploy(replicas=2, updateStrategy=rolling(maxUnavailable=2))
     await cluster.patch({"spec": {"template": template(image="nginx:2")}})
     await cluster.settled(updatedReadyReplicas=2)
     assert answering.asked == 0

@@ -25,10 +25,6 @@ from tests.kube.fakes import virtual
 PODS = "/api/v1/namespaces/moving/pods/"
 
 
-def preconditions(shell: Any, path: str) -> list[Any]:
-    return [body["preconditions"] for method, at, body in shell.server.requests if (method, at) == ("DELETE", path)]
-
-
 @virtual
 async def test_an_unexpected_error_is_raised_after_all_writes_have_finished() -> None:
     finished: list[str] = []
@@ -166,7 +162,7 @@ async def test_only_own_observed_revisions_are_deleted() -> None:
     await history.truncate(resolved.content, [orphan, ours], set(), 0)
     path = "/apis/apps/v1/namespaces/moving/controllerrevisions/hooked-ours"
     assert shell.writes == [("DELETE", path)]
-    assert preconditions(shell, path) == [{"uid": "uid-hooked-ours"}]
+    assert [body["preconditions"] for body in shell.bodies("DELETE", path)] == [{"uid": "uid-hooked-ours"}]
 
 
 @pytest.mark.behaviour("PM-85")
