@@ -8,9 +8,10 @@ from typing import Any, TypeVar
 import orjson
 
 from app.kube.objects import Object
-from app.kube.patches import merge_patch
+from app.kube.patches import merge_patch, strategic_merge
 from app.kube.store import Store
 from app.kube.wire import Request, Response
+from app.sandbox.apiserver.schemas import kind_field
 from tests.kube.fakes import MemoryServer, json_response, status_body
 
 T = TypeVar("T", bound=Object)
@@ -39,7 +40,7 @@ class ApiServer(MemoryServer):
             return json_response(200, status_body(200, ""))
         if request.method == "PATCH":
             if request.headers["Content-Type"].startswith("application/strategic-merge-patch"):
-                body = {**body, "status": _merged_status(found.get("status") or {}, body["status"])}
+                body = {**body, "status": strategic_merge(found, body, kind_field("v1", "Pod"))["status"]}
             body.get("metadata", {}).pop("resourceVersion", None)
             if merge_patch(found, body) == found:
                 return json_response(200, found)
@@ -58,15 +59,6 @@ class ApiServer(MemoryServer):
     def show(self, store: Store[T], decode: Callable[[bytes], T], within: str = "/pods/") -> None:
         """Fill a store with all objects, as a list would."""
         store.replace([decode(orjson.dumps(obj)) for path, obj in self.objects.items() if within in path])
-
-
-def _merged_status(old: Json, patch: Json) -> Json:
-    """Strategic merge: conditions by type, null removes a field."""
-    conditions = {condition["type"]: condition for condition in old.get("conditions") or ()}
-    for condition in patch.get("conditions") or ():
-        merged = {**conditions.get(condition["type"], {}), **condition}
-        conditions[condition["type"]] = {key: value for key, value in merged.items() if value is not None}
-    return {**old, **patch, "conditions": list(conditions.values())}
 
 
 def pod_path(name: str = "web-0") -> str:

@@ -11,12 +11,10 @@ from app.kube.hashes import deep_hash
 from app.pods import container_meta
 from app.pods.container_meta import LONGEST_OF_POD, env_hash, hash_of_env, plain_hash, runtime_meta
 from app.pods.inplace.eligibility import blocked_on_pod
-from app.pods.inplace.state import UpdateSpec
-from app.pods.inplace.steps import RefreshAction, refresh, start, unready_patch
-from tests.pods.inplace.pods import NOW, container, env_from, patched, pod, possible, raw_pod, template
+from app.pods.inplace.steps import RefreshAction, refresh
+from tests.pods.inplace.pods import NOW, begun, container, env_from, patched, pod, possible, raw_pod, template
 
 CFG = container("main", env=[env_from("annotations", "cfg")])
-MARK = {names.CONTROLLER_REVISION_HASH: "web-new"}
 
 
 @pytest.mark.behaviour("PM-137", "PM-138")
@@ -76,16 +74,10 @@ def meta(raw: dict[str, Any], image: str, cfg: str, container_id: str = "") -> d
     return patched(raw, {"metadata": {"uid": "u1", "annotations": {names.RUNTIME_CONTAINERS_META: text}}})
 
 
-def begun(spec: UpdateSpec, old: dict[str, Any]) -> dict[str, Any]:
-    raw = raw_pod(old)
-    raw = patched(raw, unready_patch(pod(raw), spec, NOW))
-    return patched(raw, start(pod(raw), spec, NOW, labels=MARK).patch)
-
-
 @pytest.mark.behaviour("PM-48", "PM-51", "PM-17")
 def test_a_changed_annotation_is_complete_when_the_agent_reports_it() -> None:
     old, new = template(CFG, annotations={"cfg": "1"}), template(CFG, annotations={"cfg": "2"})
-    raw = begun(possible(old, new), old)
+    raw = begun(raw_pod(old), possible(old, new))
     assert raw["metadata"]["annotations"]["cfg"] == "2"
     assert "no node agent" in refresh(pod(raw), NOW).reason
     assert "not been restarted" in refresh(pod(meta(raw, "nginx:1", "1")), NOW).reason
@@ -101,7 +93,7 @@ def test_a_changed_annotation_is_complete_when_the_agent_reports_it() -> None:
 def test_openkruises_agent_reports_a_long_annotation(length: int, action: RefreshAction) -> None:
     values = ["1" * length, "2" * length]
     old, new = (template(CFG, annotations={"cfg": value}) for value in values)
-    raw = begun(possible(old, new), old)
+    raw = begun(raw_pod(old), possible(old, new))
     reports = [pod(meta(raw, "nginx:1", value)) for value in values]
     assert [refresh(found, NOW).action for found in reports] == [RefreshAction.INCOMPLETE, action]
     known = [runtime_meta(found) for found in reports]
@@ -115,12 +107,8 @@ def test_without_a_node_agent_env_is_not_refreshed_in_place() -> None:
     spec, raw = possible(old, new), raw_pod(old)
     assert "no node agent reports" in str(blocked_on_pod(pod(raw), spec))
     assert blocked_on_pod(pod(meta(raw, "nginx:1", "1")), spec) is None
-    assert (
-        blocked_on_pod(
-            pod(raw), possible(old, template(container("main", "nginx:2", env=CFG["env"]), annotations={"cfg": "1"}))
-        )
-        is None
-    )
+    image_only = template(container("main", "nginx:2", env=CFG["env"]), annotations={"cfg": "1"})
+    assert blocked_on_pod(pod(raw), possible(old, image_only)) is None
     raw["status"]["containerStatuses"] = []
     assert blocked_on_pod(pod(raw), spec) is None
 
@@ -128,7 +116,7 @@ def test_without_a_node_agent_env_is_not_refreshed_in_place() -> None:
 @pytest.mark.behaviour("PM-50", "PM-51", "PM-46")
 def test_an_image_is_complete_when_the_agent_reports_it() -> None:
     old, new = template(CFG), template(container("main", "nginx:2", env=CFG["env"]))
-    raw = begun(possible(old, new), old)
+    raw = begun(raw_pod(old), possible(old, new))
     assert refresh(pod(meta(raw, "nginx:1", "")), NOW).action is RefreshAction.INCOMPLETE
     assert refresh(pod(meta(raw, "nginx:2", "")), NOW).action is RefreshAction.READY
     raw["metadata"]["annotations"][names.RUNTIME_CONTAINERS_META] = "{"

@@ -6,18 +6,18 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
-import orjson
 import pytest
 
 from app.api import names
 from app.features.ephemeraljob import plan
 from app.features.sidecarset.plan import settings
 from app.features.sidecarset.plan.pod_state import condition_for
-from app.kube.objects import Pod, decode_pod
+from app.kube.objects import Pod
 from app.pods.container_meta import runtime_meta
 from app.pods.inplace.completion import is_update_complete
 from app.pods.inplace.state import GraceError, StateError, is_in_grace, update_in_grace, update_state
 from app.pods.readiness import not_ready_keys
+from tests.kit import objects
 
 TEXTS = {
     "deep": '{"a":' * 3_000 + "1" + "}" * 3_000,
@@ -59,11 +59,7 @@ READERS: dict[str, Callable[[Pod], Any]] = {
 @pytest.mark.parametrize("reader", READERS)
 def test_any_annotation_is_read_or_refused_with_a_clear_message(reader: str, text: str) -> None:
     conditions = [{"type": names.SIDECARSET_UPGRADABLE_CONDITION, "status": "True", "message": text}]
-    body = {
-        "metadata": {"name": "p", "namespace": "n", "uid": "u", "annotations": dict.fromkeys(KEYS, text)},
-        "spec": {"containers": [{"name": "main", "image": "i"}]},
-        "status": {"phase": "Running", "conditions": conditions},
-    }
-    pod = decode_pod(orjson.dumps(body))
+    spec = {"containers": [{"name": "main", "image": "i"}]}
+    pod = objects.pod(spec=spec, conditions=conditions, annotations=dict.fromkeys(KEYS, text))
     with contextlib.suppress(StateError, GraceError):
         READERS[reader](pod)

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import orjson
 import pytest
 
-from app.kube.objects import decode_pod
 from app.pods.not_ready_reasons import Obstacle, obstacles
+from tests.kit import objects
 
 
 def found(spec: dict[str, Any] | None = None, status: dict[str, Any] | None = None, **metadata: Any) -> list[Obstacle]:
-    pod = {
-        "metadata": {"name": "web-0", "namespace": "shop", **metadata},
-        "spec": {"containers": [{"name": "main", "image": "nginx:9"}], "nodeName": "node-1", **(spec or {})},
-        "status": {"phase": "Pending", **(status or {})},
-    }
-    return list(obstacles(decode_pod(orjson.dumps(pod))))
+    own = {"containers": [{"name": "main", "image": "nginx:9"}], "nodeName": "node-1", **(spec or {})}
+    return list(obstacles(objects.pod(spec=own, status={"phase": "Pending", **(status or {})}, **metadata)))
 
 
 def container(**state: Any) -> dict[str, Any]:

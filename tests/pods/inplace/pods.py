@@ -10,14 +10,20 @@ from typing import Any
 
 import orjson
 
+from app.api import names
 from app.kube.objects import Pod, decode_pod
+from app.kube.patches import strategic_merge
 from app.pods.inplace.eligibility import Blocked, InPlaceOptions, update_spec
 from app.pods.inplace.state import UpdateSpec
+from app.pods.inplace.steps import start, unready_patch
 from app.pods.revisions import Revision
+from app.sandbox.apiserver.schemas import kind_field
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 STATE = "apps.kruise.io/inplace-update-state"
 GRACE = "apps.kruise.io/inplace-update-grace"
+#: Labels that the start of an update writes.
+MARK = {names.CONTROLLER_REVISION_HASH: "web-new", names.LIFECYCLE_STATE: "Updating"}
 ALL_GATES = InPlaceOptions(env_from_metadata=True, vertical_scaling=True)
 
 
@@ -46,6 +52,9 @@ def template(
     if finalizers:
         metadata["finalizers"] = finalizers
     return {"metadata": metadata, "spec": {"containers": list(containers or [container("main")]), **spec}}
+
+
+OLD, NEW = template(), template(container("main", "nginx:2"))
 
 
 def revision(name: str, given: Mapping[str, Any], annotations: Mapping[str, str] | None = None) -> Revision:
@@ -127,61 +136,29 @@ def patched(raw: Mapping[str, Any], patch: Mapping[str, Any] | None) -> dict[str
         return before
     assert patch["metadata"]["uid"] == raw["metadata"]["uid"]
     assert patch["metadata"].get("resourceVersion") in (None, raw["metadata"]["resourceVersion"])
-    after = _merged(before, {key: value for key, value in patch.items() if key != "metadata"})
-    metadata = dict(patch["metadata"])
-    gone = metadata.pop("$deleteFromPrimitiveList/finalizers", [])
-    metadata.pop("$setElementOrder/finalizers", None)
-    come = metadata.pop("finalizers", [])
-    finalizers = [name for name in after["metadata"].get("finalizers", []) if name not in gone]
-    after["metadata"] = _merged(after["metadata"], metadata)
-    after["metadata"]["finalizers"] = [*finalizers, *(name for name in come if name not in finalizers)]
+    after = strategic_merge(before, dict(patch), kind_field("v1", "Pod"))
     after["metadata"]["resourceVersion"] = str(int(raw["metadata"]["resourceVersion"]) + 1)
     return after
 
 
-_KEYS = {"containers": "name", "initContainers": "name", "conditions": "type"}
+def started(raw: Mapping[str, Any], spec: UpdateSpec, now: datetime = NOW) -> dict[str, Any]:
+    """Return the Pod after the first write that changes it."""
+    return patched(raw, start(pod(raw), spec, now, labels=MARK).patch)
 
 
-def _merged(target: dict[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
-    for key, value in patch.items():
-        if value is None:
-            target.pop(key, None)
-        elif isinstance(value, Mapping):
-            target[key] = _merged(dict(target.get(key) or {}), value)
-        elif key in _KEYS:
-            target[key] = _merged_list(list(target.get(key) or []), value, _KEYS[key])
-        else:
-            target[key] = value
-    return target
+def begun(raw: Mapping[str, Any], spec: UpdateSpec) -> dict[str, Any]:
+    """Return the Pod after it left service and was changed."""
+    return started(patched(raw, unready_patch(pod(raw), spec, NOW)), spec)
 
 
-def _merged_list(target: list[Any], patch: list[Any], key: str) -> list[Any]:
-    for item in patch:
-        index = next((i for i, found in enumerate(target) if found[key] == item[key]), None)
-        if index is None:
-            target.append(dict(item))
-        else:
-            target[index] = _merged(dict(target[index]), item)
-    return target
-
-
-def restarted(raw: Mapping[str, Any], *names: str, ready: bool = True) -> dict[str, Any]:
+def restarted(raw: Mapping[str, Any], *containers: str, ready: bool = True) -> dict[str, Any]:
     """Return the Pod after the kubelet restarted these containers."""
     after = copy.deepcopy(dict(raw))
     images = {item["name"]: item for item in after["spec"]["containers"]}
     for found in after["status"]["containerStatuses"]:
-        if found["name"] in names:
-            wanted = images[found["name"]]
-            count = found["restartCount"] + 1
-            found.update(
-                status(
-                    found["name"],
-                    wanted["image"],
-                    wanted.get("resources"),
-                    ready=ready,
-                    restartCount=count,
-                    containerID=f"containerd://{found['name']}-{count}",
-                )
-            )
+        if found["name"] in containers:
+            wanted, count = images[found["name"]], found["restartCount"] + 1
+            changed = {"restartCount": count, "containerID": f"containerd://{found['name']}-{count}", "ready": ready}
+            found |= status(found["name"], wanted["image"], wanted.get("resources"), **changed)
     after["metadata"]["resourceVersion"] = str(int(raw["metadata"]["resourceVersion"]) + 1)
     return after

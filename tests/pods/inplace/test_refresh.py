@@ -8,12 +8,15 @@ import pytest
 from app.api import names
 from app.pods.container_meta import plain_hash
 from app.pods.inplace.completion import is_update_complete
-from app.pods.inplace.state import GraceError, StateError, UpdateSpec
-from app.pods.inplace.steps import RefreshAction, finished_annotations, refresh, start, unready_patch
+from app.pods.inplace.state import GraceError, StateError
+from app.pods.inplace.steps import RefreshAction, finished_annotations, refresh
 from tests.pods.inplace.pods import (
     GRACE,
+    NEW,
     NOW,
+    OLD,
     STATE,
+    begun,
     container,
     later,
     patched,
@@ -25,14 +28,6 @@ from tests.pods.inplace.pods import (
     status,
     template,
 )
-
-MARK = {names.CONTROLLER_REVISION_HASH: "web-new"}
-OLD, NEW = template(), template(container("main", "nginx:2"))
-
-
-def begun(raw: dict[str, Any], spec: UpdateSpec) -> dict[str, Any]:
-    raw = patched(raw, unready_patch(pod(raw), spec, NOW))
-    return patched(raw, start(pod(raw), spec, NOW, labels=MARK).patch)
 
 
 @pytest.mark.behaviour("PM-42", "PM-54")
@@ -254,7 +249,6 @@ def test_a_container_without_status_is_unchanged() -> None:
 @pytest.mark.behaviour("PM-56", "PM-19")
 def test_a_rollback_before_the_pull_completes_at_once() -> None:
     raw = begun(raw_pod(OLD), possible(OLD, NEW))
-    raw["metadata"]["labels"]["controller-revision-hash"] = "web-new"
     raw = begun(raw, possible(NEW, OLD))
     assert is_update_complete(pod(raw))
 

@@ -13,8 +13,12 @@ from app.pods.inplace.state import RefMetadata, UpdateSpec
 from app.pods.inplace.steps import start, unready_patch
 from tests.pods.inplace.pods import (
     GRACE,
+    MARK,
+    NEW,
     NOW,
+    OLD,
     STATE,
+    begun,
     container,
     env_from,
     later,
@@ -23,17 +27,10 @@ from tests.pods.inplace.pods import (
     possible,
     raw_pod,
     restarted,
+    started,
     state_of,
     template,
 )
-
-MARK = {names.CONTROLLER_REVISION_HASH: "web-new", names.LIFECYCLE_STATE: "Updating"}
-OLD, NEW = template(), template(container("main", "nginx:2"))
-
-
-def begun(raw: dict[str, Any], spec: UpdateSpec, **options: Any) -> dict[str, Any]:
-    raw = patched(raw, unready_patch(pod(raw), spec, NOW))
-    return patched(raw, start(pod(raw), spec, NOW, labels=MARK, **options).patch)
 
 
 def conditions(raw: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -220,17 +217,14 @@ def test_a_new_update_keeps_pending_parts_of_an_unfinished_batch() -> None:
     raw = begun(raw_pod(TWO), possible(TWO, template(container("main", "nginx:2"), container("side"))))
     target = template(container("main", "nginx:2"), container("side", "nginx:3"))
     spec = possible(template(container("main", "nginx:2"), container("side")), target)
-    state = state_of(patched(raw, start(pod(raw), spec, later(5), labels=MARK).patch))
-    assert state["lastContainerStatuses"] == {
-        "main": {"imageID": "id-of-nginx:1"},
-        "side": {"imageID": "id-of-nginx:1"},
-    }
-    done = restarted(raw, "main")
-    state = state_of(patched(done, start(pod(done), spec, later(5), labels=MARK).patch))
-    assert state["lastContainerStatuses"] == {"side": {"imageID": "id-of-nginx:1"}}
     unreported = {**raw, "status": {**raw["status"], "containerStatuses": []}}
-    state = state_of(patched(unreported, start(pod(unreported), spec, later(5), labels=MARK).patch))
-    assert state["lastContainerStatuses"] == {"main": {"imageID": "id-of-nginx:1"}, "side": {}}
+    known = {"imageID": "id-of-nginx:1"}
+    for now, last in (
+        (raw, {"main": known, "side": known}),
+        (restarted(raw, "main"), {"side": known}),
+        (unreported, {"main": known, "side": {}}),
+    ):
+        assert state_of(started(now, spec, later(5)))["lastContainerStatuses"] == last
 
 
 @pytest.mark.behaviour("PM-56", "PM-57a")
@@ -238,7 +232,7 @@ def test_a_new_update_includes_changes_delayed_by_the_grace_period() -> None:
     middle = template(container("main", "nginx:2"), container("side"), annotations={"a": "1", "b": "1"})
     raw = begun(raw_pod(TWO), possible(TWO, middle, grace=10))
     target = template(container("main", "nginx:2"), container("side", "nginx:3"), annotations={"b": "2"})
-    after = patched(raw, start(pod(raw), possible(middle, target), later(5), labels=MARK).patch)
+    after = started(raw, possible(middle, target), later(5))
     assert [item["image"] for item in after["spec"]["containers"]] == ["nginx:2", "nginx:3"]
     annotations = after["metadata"]["annotations"]
     assert ("a" in annotations, annotations["b"], GRACE in annotations) == (False, "2", False)
@@ -256,6 +250,6 @@ def test_a_rollback_within_the_grace_period_changes_nothing() -> None:
 @pytest.mark.behaviour("PM-46")
 def test_invalid_state_of_an_earlier_update_is_ignored() -> None:
     raw = raw_pod(OLD, annotations={STATE: "{", GRACE: "[]", names.RUNTIME_CONTAINERS_META: "nothing"})
-    after = patched(raw, start(pod(raw), possible(OLD, NEW), NOW, labels=MARK).patch)
+    after = started(raw, possible(OLD, NEW))
     assert json.loads(after["metadata"]["annotations"][STATE])["revision"] == "web-new"
     assert GRACE not in after["metadata"]["annotations"]
