@@ -102,7 +102,6 @@ class World:
     namespaces: dict[str, dict[str, str]] = field(default_factory=lambda: {"shop": {"env": "prod"}})
     recorded: list[ControllerRevision] = field(default_factory=list)
     stale: bool = False
-    draw: float = 0.5
     sort_by_name: bool = False
     every_pod_gated: bool = False
     index: SidecarSetIndex = field(default_factory=SidecarSetIndex)
@@ -159,7 +158,7 @@ class World:
             self.index,
             self,
             FixedClock(),
-            lambda: self.draw,
+            lambda: 0.5,
             sort_by_name=self.sort_by_name,
             report=lambda name, message: self.reported.append((name, message)),
         )

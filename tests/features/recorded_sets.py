@@ -6,11 +6,10 @@ that no longer exists fails as well.
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 from app.features.sidecarset.validation import NATIVE_SIDECARS_WAY_OUT
-from tests.admission.recorded import RECORDED_LENGTH, cases
+from tests.admission.recorded import RECORDED_LENGTH, cases, comparable
 from tests.features.writing import prefixed
 
 SETS, INJECTIONS = cases("sidecarset"), cases("injection")
@@ -67,16 +66,6 @@ def judged(name: str, step: str, refusal: str, ok: bool, message: str) -> None:
     else:
         assert refusal[:RECORDED_LENGTH] == message, (refusal, message)
         assert (not refusal) is ok
-
-
-def comparable(obj: dict[str, Any]) -> dict[str, Any]:
-    """Return the object without server-set metadata, conversion notes and status."""
-    obj = copy.deepcopy(obj)
-    obj["metadata"].get("annotations", {}).pop("kruise.io/conversion-data", None)
-    for field in ("uid", "creationTimestamp", "generation", "resourceVersion", "managedFields"):
-        obj["metadata"].pop(field, None)
-    obj.pop("status", None)
-    return obj
 
 
 def read_alike(name: str, step: str, ours: dict[str, Any], recorded: dict[str, Any]) -> None:

@@ -87,6 +87,10 @@ def _before_its_controller(case: Json) -> Json:
     return {key: value for key, value in case.items() if key != "v1alpha1"}
 
 
+OF_CLONE_SETS = pytest.mark.behaviour(
+    "CS-5", "CS-6", "CS-7", "CS-8", "CS-11", "CS-12", "CS-13", "CS-14", "CS-15", "CS-16", "CS-17", "CS-22", "CS-23",
+    "CS-24", "CS-25", "CS-26", "CS-27", "CS-28", "CS-29", "CS-30", "CS-31", "CS-35", "CS-36", "CS-37", "CS-39",
+)  # fmt: skip
 KINDS = [
     Recorded(
         ADVANCED_CRON_JOB,
@@ -100,33 +104,7 @@ KINDS = [
     Recorded(
         CLONE_SET,
         cloneset.handlers(CloneSetLookups()),
-        pytest.mark.behaviour(
-            "CS-5",
-            "CS-6",
-            "CS-7",
-            "CS-8",
-            "CS-11",
-            "CS-12",
-            "CS-13",
-            "CS-14",
-            "CS-15",
-            "CS-16",
-            "CS-17",
-            "CS-22",
-            "CS-23",
-            "CS-24",
-            "CS-25",
-            "CS-26",
-            "CS-27",
-            "CS-28",
-            "CS-29",
-            "CS-30",
-            "CS-31",
-            "CS-35",
-            "CS-36",
-            "CS-37",
-            "CS-39",
-        ),
+        OF_CLONE_SETS,
         exact=True,
         of_the_api_server=("CloneSet.",),
     ),
