@@ -227,7 +227,7 @@ CLAIMS = [{"metadata": {"name": "data"}, "spec": CLAIM_SPEC}]
 
 @in_cluster
 @pytest.mark.behaviour("CS-55", "CS-67", "CS-68", "CS-117", "CS-192")
-async def test_an_unmatched_pod_is_released_and_replaced_under_another_name(cluster: SmallCluster) -> None:
+async def test_a_released_pod_keeps_its_name_and_is_replaced_under_another(cluster: SmallCluster) -> None:
     await cluster.apply(volumeClaimTemplates=CLAIMS, scaleStrategy={"enablePVCReuse": True})
     await cluster.settled(replicas=3)
     before = set(await cluster.uids())
