@@ -96,8 +96,8 @@ KEY = ObjectKey("default", "job")
 
 def a_job(uid: str = "u", *, status: dict[str, Any] | None = None, **spec: Any) -> BroadcastJob:
     metadata = {"name": KEY.name, "namespace": KEY.namespace, "uid": uid, "resourceVersion": uid}
-    spec = {"template": {}, **spec}
-    return BroadcastJob.model_validate({"metadata": metadata, "spec": spec, "status": status or {}})
+    given = {"status": status} if status else {}
+    return BroadcastJob.model_validate({"metadata": metadata, "spec": {"template": {}, **spec}, **given})
 
 
 def reconciler(**options: Any) -> tuple[BroadcastJobReconciler, Store[BroadcastJob], Noting]:

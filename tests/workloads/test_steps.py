@@ -28,6 +28,12 @@ def pod(state: str, *, labels: dict[str, str] | None = None, record: Any = None,
     return objects.pod(node="n1", annotations=annotations, uid="u1", resourceVersion="7", labels=own, **given)
 
 
+def in_service(status: str) -> dict[str, Any]:
+    """Return the readiness gate of in-place updates, and its condition."""
+    conditions = [{"type": "InPlaceUpdateReady", "status": status}]
+    return {"conditions": conditions, "spec": {"readinessGates": [{"conditionType": "InPlaceUpdateReady"}]}}
+
+
 def refreshed(found: Pod, *, returns: bool = False, **settings: Any) -> PodRefresh:
     gates = replace(Settings().gates, **settings.pop("gates", {}))
     return refresh_pod(found, Settings(gates=gates, **settings), NOW, returns=returns)
@@ -44,8 +50,7 @@ def test_completing_an_update_is_one_write() -> None:
             "Updating",
             labels={names.CONTROLLER_REVISION_HASH: "web-abc"},
             record=UPDATING,
-            conditions=[{"type": "InPlaceUpdateReady", "status": "False"}],
-            spec={"readinessGates": [{"conditionType": "InPlaceUpdateReady"}]},
+            **in_service("False"),
         )
     )
     assert found.patch is None
@@ -60,7 +65,7 @@ def test_completing_an_update_is_one_write() -> None:
 
 @pytest.mark.behaviour("PM-55")
 def test_an_update_without_a_lifecycle_state_is_completed_in_its_record() -> None:
-    given = pod("", record=UPDATING)
+    given = pod("", record=UPDATING, **in_service("True"))
     assert not pod_facts(given, Settings()).settled
     found = refreshed(given)
     assert found.patch is not None
@@ -71,16 +76,18 @@ def test_an_update_without_a_lifecycle_state_is_completed_in_its_record() -> Non
 @pytest.mark.behaviour("CS-135")
 def test_a_pod_that_no_longer_needs_its_update_returns_through_its_hook() -> None:
     lifecycle = Lifecycle(in_place_update=Hook(labels={"hold": "true"}))
-    assert not refreshed(pod("PreparingUpdate"), lifecycle=lifecycle).writes
-    found = refreshed(pod("PreparingUpdate"), lifecycle=lifecycle, returns=True)
+    waiting = pod("PreparingUpdate", **in_service("True"))
+    assert not refreshed(waiting, lifecycle=lifecycle).writes
+    found = refreshed(waiting, lifecycle=lifecycle, returns=True)
     assert found.patch is not None
     assert found.patch["metadata"]["labels"][names.LIFECYCLE_STATE] == "Updated"
 
 
 @pytest.mark.behaviour("CS-122")
 def test_a_settled_pod_needs_nothing() -> None:
-    assert pod_facts(pod("Normal"), Settings()).settled
-    assert not refreshed(pod("Normal")).writes
+    given = pod("Normal", **in_service("True"))
+    assert pod_facts(given, Settings()).settled
+    assert not refreshed(given).writes
 
 
 @pytest.mark.behaviour("PM-47")
