@@ -171,7 +171,7 @@ class ManagedCluster:
 
     async def condition(self, type_: str, name: str = "") -> Json:
         """Return the condition of this type, or an empty object."""
-        conditions = (await self.status(name)).get("conditions") or []
+        conditions = (await self.status(name or self.owner)).get("conditions") or []
         return next((one for one in conditions if one["type"] == type_), {})
 
     async def events(self, reason: str) -> list[str]:
