@@ -118,6 +118,12 @@ class World(Waiting):
     async def settled(self, seconds: float = 5.0) -> None:
         await self.clock.sleep(seconds)
 
+    async def writes_nothing(self, seconds: float = 1000.0) -> None:
+        """Check that nothing is written in this time."""
+        before = len(self.writes)
+        await self.clock.sleep(seconds)
+        assert self.writes[before:] == []
+
 
 class Panics(ControllerMetrics):
     """Counts errors that are bugs in controllers. A controller only logs them, and a mapper loses the change."""
