@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.features.imagepull.defaults import job_with_defaults
 from app.kube.resources import NODES, PODS, SECRETS
-from app.workloads.predownload import Puller, pull_job
 from tests.features.imagepull.world import AGENTS, BETA, JOBS, NODE_IMAGES, World, in_world
 
 Json = dict[str, Any]
@@ -50,11 +48,10 @@ async def test_labels_follow_the_node_and_virtual_nodes_are_excluded(there: Worl
     await there.client.patch(NODE_IMAGES, "n1", {"metadata": {"labels": {"mine": "x"}}})
     await there.client.patch(NODES, "n1", {"metadata": {"labels": {"zone": None, "tier": "b"}}})
 
-    async def follows() -> bool:
-        found = await there.get(NODE_IMAGES, "n1")
-        return found is not None and found["metadata"].get("labels") == {"tier": "b"}
+    async def labels() -> Any:
+        return ((await there.get(NODE_IMAGES, "n1")) or {"metadata": {}})["metadata"].get("labels")
 
-    await there.until(follows)
+    await there.becomes(labels, {"tier": "b"})
     # A new generation would call both webhooks and reconcile the NodeImage in the agent.
     after: Any = await there.get(NODE_IMAGES, "n1")
     assert (after["metadata"]["generation"], after["spec"]) == (before["metadata"]["generation"], before["spec"])
@@ -83,8 +80,7 @@ async def test_a_manual_tag_expires_after_its_pull(there: World) -> None:
 @pytest.mark.behaviour("IMG-32")
 @in_world
 async def test_a_node_stops_pulling_for_a_deleted_job_whose_name_is_used_again(there: World) -> None:
-    await there.nodes("n1")
-    there.pull = lambda node, image: None
+    await there.endless_pulls()
     await there.job(image="nginx:1.28")
     tag = await there.until(lambda: there.tag("n1", tag="1.28"))
     former = {**tag, "tag": "1.27", "ownerReferences": [{**tag["ownerReferences"][0], "uid": "former"}]}
@@ -338,9 +334,7 @@ async def test_a_changed_image_releases_the_former_tag(there: World) -> None:
 @pytest.mark.behaviour("IMG-42", "IMG-46", "IMG-60", "IMG-61", "IMG-64", "IMG-65")
 @in_world
 async def test_pull_secrets_are_copied_shared_and_released(there: World) -> None:
-    await there.nodes("n1")
-    there.pull = lambda node, image: None
-    await there.secret("regcred")
+    await there.endless_pulls("regcred")
     await there.job("one", "nginx:1", pullSecrets=["regcred"])
     await there.job("two", "nginx:2", pullSecrets=["regcred", "missing"])
     await there.until(lambda: there.tag("n1", tag="2"))
@@ -359,8 +353,7 @@ async def test_pull_secrets_are_copied_shared_and_released(there: World) -> None
     await there.becomes(there.copied, [{".dockerconfigjson": "e30K"}])
     await there.client.delete(JOBS, "one", "default")
     await there.settled(2)
-    (copy,) = await there.copies()
-    assert copy["metadata"]["annotations"]["imagepulljobs.kruise.io/references"] == "default/two"
+    assert list((await there.users()).values()) == ["default/two"]
     there.pull = lambda node, image: "Succeeded"
     await there.counts("two", succeeded=1, message="job has completed")
     await there.settled(2)
@@ -388,7 +381,7 @@ async def test_openkruise_copies_are_used_and_released(there: World) -> None:
     (reference,) = found["spec"]["images"]["nginx"]["pullSecrets"]
     assert reference["name"] == "regcred-1"
     await there.settled(2)
-    assert [one["metadata"]["name"] for one in await there.copies()] == ["regcred-2"]
+    assert await there.users() == {"regcred-2": "default/other"}
 
 
 @pytest.mark.behaviour("IMG-101")
@@ -425,10 +418,8 @@ async def test_a_changed_policy_takes_effect_while_the_job_runs(there: World) ->
 @pytest.mark.behaviour("IMG-113")
 @in_world
 async def test_a_job_without_access_to_its_secrets_pulls_and_reports_them(there: World) -> None:
-    await there.nodes("n1")
-    await there.secret("regcred")
+    await there.endless_pulls("regcred")
     there.forbidden.add("default")
-    there.pull = lambda node, image: None
     await there.job(pullSecrets=["regcred"])
     await there.counts(active=1)
     assert await there.copies() == []
@@ -469,9 +460,8 @@ async def test_owners_and_secrets_that_cannot_be_read_are_kept_and_delay_nothing
 @pytest.mark.behaviour("IMG-64")
 @in_world
 async def test_secret_names_cannot_select_other_secrets(there: World) -> None:
-    await there.nodes("n1")
+    await there.endless_pulls()
     await there.secret("regcred", namespace=AGENTS)
-    there.pull = lambda node, image: None
     wanted = ["", "..", f"../../{AGENTS}/secrets/regcred", "a?b", "%2e%2e"]
     await there.job(pullSecrets=wanted)
     await there.counts(active=1)
@@ -483,9 +473,7 @@ async def test_secret_names_cannot_select_other_secrets(there: World) -> None:
 @pytest.mark.behaviour("IMG-64")
 @in_world
 async def test_a_source_is_polled_less_often_as_the_job_ages(there: World) -> None:
-    await there.nodes("n1")
-    there.pull = lambda node, image: None
-    await there.secret("regcred")
+    await there.endless_pulls("regcred")
     await there.job(pullSecrets=["regcred"])
     await there.counts(active=1)
     await there.settled(3_600)
@@ -498,33 +486,3 @@ async def test_a_source_is_polled_less_often_as_the_job_ages(there: World) -> No
     (copy,) = await there.copies()
     await there.client.delete(SECRETS, copy["metadata"]["name"], AGENTS)
     await there.until(lambda: there.copies(), 301)
-
-
-# ---- Images that a workload pulls ahead
-
-
-@pytest.mark.behaviour("IMG-80")
-@in_world
-async def test_a_workload_job_pulls_where_its_old_pods_run(there: World) -> None:
-    await there.nodes("n1", "n2", "n3")
-    for number in (1, 2):
-        await there.pod(f"web-{number}", f"n{number}", app="web", **{"controller-revision-hash": "old"})
-    await there.pod("web-3", "n3", app="web", **{"controller-revision-hash": "new"})
-    owner = {"apiVersion": "apps.kruise.io/v1beta1", "kind": "CloneSet", "name": "web", "uid": "u"}
-    puller = Puller(
-        namespace="default",
-        owner=owner | {"controller": True, "blockOwnerDeletion": True},
-        selector={"matchLabels": {"app": "web"}},
-        template={"metadata": {"labels": {"app": "web"}}, "spec": {"containers": []}},
-        revision="web-new",
-        revision_hash="new",
-        parallelism=1,
-        timeout_seconds=300,
-    )
-    body = job_with_defaults(pull_job(puller, "main", "nginx:2"))
-    body["metadata"].pop("ownerReferences")  # there is no CloneSet here
-    name = body["metadata"]["name"]
-    await there.client.create(JOBS, body, "default")
-    await there.counts(name, desired=2, succeeded=2, message="job has completed")
-    assert await there.tag("n3", "nginx", "2") is None
-    assert there.most_at_once == 1

@@ -44,11 +44,11 @@ STAMP = "2026-01-01T00:00:00Z"
 PAST = "2025-12-31T23:50:00Z"
 
 
-def job(uid: str = "u1", **spec: Any) -> ImagePullJob:
+def job(uid: str = "u1", namespace: str = "default", **spec: Any) -> ImagePullJob:
     completion = spec.pop("completionPolicy", {"type": "Always"})
     return ImagePullJob.model_validate(
         {
-            "metadata": {"name": "warm", "namespace": "default", "uid": uid},
+            "metadata": {"name": "warm", "namespace": namespace, "uid": uid},
             "spec": {"image": "nginx:1", "completionPolicy": completion, "imagePullPolicy": "IfNotPresent", **spec},
         }
     )
@@ -56,42 +56,36 @@ def job(uid: str = "u1", **spec: Any) -> ImagePullJob:
 
 @pytest.mark.behaviour("IMG-54", "IMG-55")
 @pytest.mark.parametrize(
-    ("spec", "share", "wanted"),
+    ("completion", "pull", "share", "wanted"),
     [
         pytest.param(
-            {
-                "completionPolicy": {"type": "Always", "ttlSecondsAfterFinished": 300, "activeDeadlineSeconds": 1200},
-                "pullPolicy": {"timeoutSeconds": 300, "backoffLimit": 3},
-            },
+            {"ttlSecondsAfterFinished": 300, "activeDeadlineSeconds": 1200},
+            {"timeoutSeconds": 300},
             142 / 300,
-            {"timeoutSeconds": 300, "backoffLimit": 3, "activeDeadlineSeconds": 1200, "ttlSecondsAfterFinished": 742},
+            {"activeDeadlineSeconds": 1200, "ttlSecondsAfterFinished": 742},
             id="the worked example",
         ),
         pytest.param(
-            {"completionPolicy": {"type": "Always", "activeDeadlineSeconds": 700}},
+            {"activeDeadlineSeconds": 700},
+            {},
             0,
-            {"timeoutSeconds": 600, "backoffLimit": 3, "activeDeadlineSeconds": 700, "ttlSecondsAfterFinished": 1000},
+            {"activeDeadlineSeconds": 700, "ttlSecondsAfterFinished": 1000},
             id="the deadline",
         ),
+        pytest.param({}, {}, 0, {"ttlSecondsAfterFinished": 2100}, id="the attempts"),
         pytest.param(
-            {}, 0, {"timeoutSeconds": 600, "backoffLimit": 3, "ttlSecondsAfterFinished": 2100}, id="the attempts"
-        ),
-        pytest.param(
-            {"completionPolicy": {"type": "Never"}, "pullPolicy": {"timeoutSeconds": 3000, "backoffLimit": 0}},
+            {"type": "Never"},
+            {"timeoutSeconds": 3000, "backoffLimit": 0},
             0.5,
-            {
-                "timeoutSeconds": 3000,
-                "backoffLimit": 0,
-                "activeDeadlineSeconds": 3000,
-                "ttlSecondsAfterFinished": 86400,
-            },
+            {"activeDeadlineSeconds": 3000, "ttlSecondsAfterFinished": 86400},
             id="never",
         ),
     ],
 )
-def test_a_tag_lives_as_long_as_its_job_needs_it(spec: Json, share: float, wanted: Json) -> None:
-    found = Request(FamiliarImage("nginx", "1"), job(**spec)).pull_policy(Spread(300, share))
-    assert found == wanted
+def test_a_tag_lives_as_long_as_its_job_needs_it(completion: Json, pull: Json, share: float, wanted: Json) -> None:
+    one = job(completionPolicy={"type": "Always", **completion}, pullPolicy=pull)
+    found = Request(FamiliarImage("nginx", "1"), one).pull_policy(Spread(300, share))
+    assert found == {"timeoutSeconds": 600, "backoffLimit": 3, **pull, **wanted}
 
 
 def asked(node_image: Json, uid: str = "u1", secrets: list[dict[str, str]] | None = None, **spec: Any) -> Json:
@@ -122,9 +116,7 @@ def test_a_tag_is_added_to_a_node_image_with_a_new_version() -> None:
 @pytest.mark.behaviour("IMG-116")
 def test_a_job_of_another_namespace_cannot_shorten_a_pull() -> None:
     def of(namespace: str, **spec: Any) -> Json:
-        one = job(namespace, **spec)
-        metadata = one.metadata.model_copy(update={"namespace": namespace})
-        request = Request(FamiliarImage("nginx", "1"), one.model_copy(update={"metadata": metadata}))
+        request = Request(FamiliarImage("nginx", "1"), job(namespace, namespace, **spec))
         add_tag(node_image, request, Spread(0, 0), STAMP)
         found: Json = node_image["spec"]["images"]["nginx"]["tags"][0]["pullPolicy"]
         return found

@@ -173,6 +173,10 @@ async def statuses(there: World, namespace: str) -> dict[str, Json]:
     return {one["metadata"]["name"]: one.get("status", {}) for one in found}
 
 
+async def unfinished(there: World, namespace: str) -> int:
+    return sum(not one.get("completionTime") for one in (await statuses(there, namespace)).values())
+
+
 async def repositories(there: World, node: str) -> set[str]:
     found = await there.get(NODE_IMAGES, node)
     return set(found["spec"].get("images", {}))
@@ -195,22 +199,13 @@ async def test_a_greedy_namespace_waits_and_others_proceed(there: World) -> None
     share = 64  # a quarter of 256
     for number in range(share + 6):
         await make(there, "greedy", f"j{number}", f"greedy{number}")
-
-    async def all_asked() -> bool:
-        found = (await statuses(there, "greedy")).values()
-        return sum(bool(one.get("completionTime")) for one in found) == share
-
-    await there.until(all_asked, 120)
+    await there.becomes(lambda: unfinished(there, "greedy"), 6, 120)
     await make(there, "others", "warm", "nginx")
-
-    async def others_done() -> bool:
-        return (await statuses(there, "others"))["warm"].get("succeeded") == 1
-
-    await there.until(others_done)
+    await there.becomes(lambda: unfinished(there, "others"), 0)
+    assert (await statuses(there, "others"))["warm"]["succeeded"] == 1
     assert len(await repositories(there, "n1")) == share + 1
     found = await statuses(there, "greedy")
     waiting = {name: one for name, one in found.items() if not one.get("completionTime")}
-    assert len(waiting) == 6
     for one in waiting.values():
         assert one["message"] == (
             "job is running, progress 0.0%; 1 NodeImage has no room for another image of namespace greedy (n1):"
@@ -221,27 +216,14 @@ async def test_a_greedy_namespace_waits_and_others_proceed(there: World) -> None
     told = await there.events("NoRoomOnNode")
     assert {one["involvedObject"]["name"] for one in told} == set(waiting)
     assert {(one["involvedObject"]["namespace"], one["count"]) for one in told} == {("greedy", 1)}
-    # Waiting causes no writes.
-    before = len([one for one in there.writes if one[1] in ("NodeImage", "ImagePullJob")])
-    await there.settled(200)
-    assert len([one for one in there.writes if one[1] in ("NodeImage", "ImagePullJob")]) == before
+    await there.writes_nothing(200)
     # Deleted jobs free room.
     done = [name for name in found if name not in waiting]
-    for name in done[:2]:
-        await there.client.delete(JOBS, name, "greedy")
-
-    async def two_more() -> bool:
-        ended = await statuses(there, "greedy")
-        return sum(bool(ended[name].get("completionTime")) for name in waiting) == 2
-
-    await there.until(two_more, 20)
-    for name in done[2:6]:
-        await there.client.delete(JOBS, name, "greedy")
-
-    async def all_done() -> bool:
-        return all(one.get("message") == "job has completed" for one in (await statuses(there, "greedy")).values())
-
-    await there.until(all_done, 20)
+    for names_, left in ((done[:2], 4), (done[2:6], 0)):
+        for name in names_:
+            await there.client.delete(JOBS, name, "greedy")
+        await there.becomes(lambda: unfinished(there, "greedy"), left, 20)
+    assert {one["message"] for one in (await statuses(there, "greedy")).values()} == {"job has completed"}
 
 
 @pytest.mark.behaviour("IMG-111", "IMG-52")
@@ -249,16 +231,12 @@ async def test_a_greedy_namespace_waits_and_others_proceed(there: World) -> None
 async def test_a_full_node_does_not_block_others(there: World) -> None:
     await there.nodes("n1", "n2", "n3")
     owner = {"apiVersion": BETA, "kind": "Workload", "namespace": "default", "name": "x", "uid": "u"}
-    policy = {"ttlSecondsAfterFinished": 1000}
-    tag = {"tag": "1", "createdAt": "2030-01-01T00:00:00Z", "version": 0, "pullPolicy": policy}
-    images = {one: {"tags": [{**tag, "ownerReferences": [owner]}]} for one in names("i", 256)}
-    await there.client.patch(NODE_IMAGES, "n1", {"spec": {"images": images}})
-    await there.settled()
+    images = await there.full("n1", ownerReferences=[owner])
     await there.job(completionPolicy={"type": "Always", "activeDeadlineSeconds": 3600})
     status = await there.counts(succeeded=2, desired=3)
     assert "no room for another image of namespace default (n1)" in status["message"]
     assert len(await repositories(there, "n1")) == 256
-    await there.client.patch(NODE_IMAGES, "n1", {"spec": {"images": dict.fromkeys(names("i", 100))}})
+    await there.change(NODE_IMAGES, "n1", {"spec": {"images": dict.fromkeys(images[:100])}})
     await there.counts(succeeded=3, message="job has completed")
 
 
@@ -266,10 +244,7 @@ async def test_a_full_node_does_not_block_others(there: World) -> None:
 @in_world
 async def test_a_job_waiting_for_room_ends_at_its_deadline(there: World) -> None:
     await there.nodes("n1")
-    tag = {"tag": "1", "createdAt": "2030-01-01T00:00:00Z", "version": 0}
-    tag["pullPolicy"] = {"ttlSecondsAfterFinished": 100_000}
-    await there.client.patch(NODE_IMAGES, "n1", {"spec": {"images": {one: {"tags": [tag]} for one in names("i", 256)}}})
-    await there.settled()
+    await there.full("n1")
     await there.job(completionPolicy={"type": "Always", "activeDeadlineSeconds": 30})
     await there.settled(35)
     status = await there.counts(message="job exceeds activeDeadlineSeconds")

@@ -14,17 +14,14 @@ from tests.kube.fakes import virtual
 @pytest.mark.behaviour("IMG-64")
 @in_world
 async def test_jobs_that_share_a_secret_share_its_reads_without_conflicts(there: World) -> None:
-    await there.nodes("n1")
-    there.pull = lambda node, image: None
-    await there.secret("regcred")
+    await there.endless_pulls("regcred")
     for number in range(20):
         await there.job(f"warm-{number}", f"nginx:{number}", pullSecrets=["regcred"])
 
-    async def shared() -> bool:
-        annotations = [one["metadata"]["annotations"] for one in await there.copies()]
-        return [len(one["imagepulljobs.kruise.io/references"].split(",")) for one in annotations] == [20]
+    async def sharing() -> list[int]:
+        return [len(jobs.split(",")) for jobs in (await there.users()).values()]
 
-    await there.until(shared)
+    await there.becomes(sharing, [20])
     there.guarded.asked.clear()
     await there.settled(3_600)
     assert 20 < len(there.guarded.asked) < 120
@@ -36,8 +33,7 @@ async def test_jobs_that_share_a_secret_share_its_reads_without_conflicts(there:
 @pytest.mark.behaviour("IMG-64")
 @in_world
 async def test_a_missing_secret_is_reported_once_while_the_event_lasts(there: World) -> None:
-    await there.nodes("n1")
-    there.pull = lambda node, image: None
+    await there.endless_pulls()
     await there.job(pullSecrets=["missing"])
     await there.counts(active=1)
 
@@ -54,9 +50,7 @@ async def test_a_missing_secret_is_reported_once_while_the_event_lasts(there: Wo
 @pytest.mark.behaviour("IMG-64")
 @in_world
 async def test_a_copy_takes_the_type_of_a_recreated_source(there: World) -> None:
-    await there.nodes("n1")
-    there.pull = lambda node, image: None
-    await there.secret("regcred")
+    await there.endless_pulls("regcred")
     await there.job("one", "nginx:1", pullSecrets=["regcred"])
     await there.job("two", "nginx:2", pullSecrets=["regcred"])
     await there.until(lambda: there.tag("n1", tag="2"))
@@ -64,22 +58,18 @@ async def test_a_copy_takes_the_type_of_a_recreated_source(there: World) -> None
     body = {"metadata": {"name": "regcred"}, "type": "kubernetes.io/dockercfg", "data": {".dockercfg": "e30="}}
     await there.client.create(SECRETS, body, "default")
 
-    async def follows() -> bool:
-        found = [
-            (one["type"], one["data"], one["metadata"]["annotations"]["imagepulljobs.kruise.io/references"])
-            for one in await there.copies()
-        ]
-        return found == [("kubernetes.io/dockercfg", {".dockercfg": "e30="}, "default/one,default/two")]
+    async def types() -> list[str]:
+        return [one["type"] for one in await there.copies()]
 
-    await there.until(follows, 60)
+    await there.becomes(types, ["kubernetes.io/dockercfg"])
+    assert await there.copied() == [{".dockercfg": "e30="}]
+    assert list((await there.users()).values()) == ["default/one,default/two"]
 
 
 @pytest.mark.behaviour("IMG-65")
 @in_world
 async def test_a_copy_is_deleted_when_its_job_is_removed_by_force(there: World) -> None:
-    await there.nodes("n1")
-    there.pull = lambda node, image: None
-    await there.secret("regcred")
+    await there.endless_pulls("regcred")
     await there.job(pullSecrets=["regcred"])
     await there.until(lambda: there.copies())
     await there.client.patch(JOBS, "warm", {"metadata": {"finalizers": None}}, "default")
@@ -101,14 +91,8 @@ def test_copies_of_jobs_deleted_while_no_manager_ran_are_deleted_at_its_start() 
         await there.node("n1")
 
     async def scenario(there: World) -> None:
-        async def only_theirs() -> bool:
-            return {
-                one["metadata"]["name"]: one["metadata"]["annotations"]["imagepulljobs.kruise.io/references"]
-                for one in await there.copies()
-            } == {"b-1": "default/warm", "c-1": "no job, /,.."}
-
         there.pull = lambda node, image: None
-        await there.until(only_theirs)
+        await there.becomes(there.users, {"b-1": "default/warm", "c-1": "no job, /,.."})
 
     in_world(before=left)(scenario)()
 
@@ -129,10 +113,8 @@ async def test_unreferenced_sources_are_forgotten() -> None:
 @pytest.mark.behaviour("IMG-64", "IMG-102")
 @in_world
 async def test_a_job_reports_a_missing_agent_namespace_and_can_be_deleted(there: World) -> None:
-    await there.nodes("n1")
-    there.pull = lambda node, image: None
+    await there.endless_pulls("regcred")
     await there.client.delete(NAMESPACES, AGENTS)
-    await there.secret("regcred")
     await there.job(pullSecrets=["regcred"])
     await there.job("deleted", pullSecrets=["regcred"])
 

@@ -79,6 +79,22 @@ class World(cluster.World):
         for name in names:
             await self.until(lambda name=name: self.get(NODE_IMAGES, name), 60)
 
+    async def endless_pulls(self, *secrets: str) -> None:
+        """Add a node whose pulls never end, and these pull secrets."""
+        await self.nodes("n1")
+        self.pull = lambda node, image: None
+        for name in secrets:
+            await self.secret(name)
+
+    async def full(self, node: str, **tag: Any) -> list[str]:
+        """Fill the node's NodeImage with images that no job pulls. Return their names."""
+        policy = {"ttlSecondsAfterFinished": 100_000}
+        whole = {"tag": "1", "createdAt": "2030-01-01T00:00:00Z", "version": 0, "pullPolicy": policy, **tag}
+        images = {f"i{number}": {"tags": [whole]} for number in range(256)}
+        await self.change(NODE_IMAGES, node, {"spec": {"images": images}})
+        await self.settled()
+        return list(images)
+
     async def job(self, name: str = "warm", image: str = "nginx:1.27", **spec: Any) -> Json:
         body = {"spec": {"image": image, "completionPolicy": {}, **spec}}
         return await self.create(JOBS, name, job_with_defaults(body)["spec"])
@@ -119,6 +135,11 @@ class World(cluster.World):
 
     async def copied(self) -> list[Json]:
         return [one["data"] for one in await self.copies()]
+
+    async def users(self) -> dict[str, str]:
+        """Return the jobs named by each copy."""
+        found = [one["metadata"] for one in await self.copies()]
+        return {one["name"]: one["annotations"]["imagepulljobs.kruise.io/references"] for one in found}
 
     # ---- the agents
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from app.features.imagepull.plan import lists as plan
 from app.features.imagepull.plan.lists import shown_template, template_hash, template_of
 from app.features.imagepull.reconcile import lists as reconcile
-from app.features.imagepull.types import ImageListPullJob, ImagePullJob
+from app.features.imagepull.types import ImageListPullJob
 from tests.admission.recorded import DATA
 from tests.features.imagepull.world import JOBS, LISTS, World, in_world
 
@@ -19,6 +20,11 @@ Json = dict[str, Any]
 
 async def jobs(there: World) -> dict[str, Json]:
     return {one["spec"]["image"]: one for one in (await there.client.list(JOBS, "default")).items}
+
+
+async def parallelism(there: World) -> dict[str, int | None]:
+    """Return the parallelism of the job for each image."""
+    return {image: one["spec"].get("parallelism") for image, one in (await jobs(there)).items()}
 
 
 @pytest.mark.behaviour("IMG-70", "IMG-72", "IMG-73", "IMG-74", "IMG-75")
@@ -55,20 +61,12 @@ async def test_images_and_template_may_change(there: World) -> None:
     before = await jobs(there)
     await there.client.patch(LISTS, "several", {"spec": {"images": ["b:1", "c:1"]}}, "default")
 
-    async def followed() -> bool:
-        return set(await jobs(there)) == {"b:1", "c:1"}
-
-    await there.until(followed)
+    await there.becomes(lambda: parallelism(there), {"b:1": None, "c:1": None})
     await there.counts("several", LISTS, desired=2, succeeded=2)
     after = await jobs(there)
     assert after["b:1"]["metadata"]["uid"] == before["b:1"]["metadata"]["uid"]
     await there.client.patch(LISTS, "several", {"spec": {"parallelism": 3}}, "default")
-
-    async def replaced() -> bool:
-        found = await jobs(there)
-        return len(found) == 2 and all(one["spec"].get("parallelism") == 3 for one in found.values())
-
-    await there.until(replaced)
+    await there.becomes(lambda: parallelism(there), {"b:1": 3, "c:1": 3})
     await there.settled()
     assert len((await there.client.list(JOBS, "default")).items) == 2
     assert "completionTime" not in await there.status("several", LISTS)
@@ -90,7 +88,7 @@ async def test_an_edited_job_is_kept_until_the_template_changes(there: World) ->
     assert (after["metadata"]["uid"], after["spec"]["parallelism"]) == (before["uid"], 7)
     await there.client.patch(LISTS, "several", {"spec": {"parallelism": 3}}, "default")
     await there.settled()
-    assert (await jobs(there))["a:1"]["spec"]["parallelism"] == 3
+    assert await parallelism(there) == {"a:1": 3}
 
 
 @pytest.mark.behaviour("IMG-73")
@@ -98,23 +96,19 @@ async def test_an_edited_job_is_kept_until_the_template_changes(there: World) ->
 async def test_a_list_and_its_jobs_are_compared_once(there: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """This takes long for large specs, and every change of a job causes a reconcile."""
     compared: list[str] = []
-    truly, hashed, valid = plan.is_up_to_date, plan.template_hash, reconcile.go_error
 
-    def noted(child: ImagePullJob, template: Json) -> bool:
-        compared.append(child.spec.image)
-        return truly(child, template)
+    def note(module: Any, function: str, called: Callable[..., str]) -> None:
+        real = getattr(module, function)
 
-    def hashing(template: Json) -> str:
-        compared.append("hash")
-        return hashed(template)
+        def noted(*given: Any) -> Any:
+            compared.append(called(*given))
+            return real(*given)
 
-    def validated(type_: Any, value: Any, path: str) -> Any:
-        compared.append(path)
-        return valid(type_, value, path)
+        monkeypatch.setattr(module, function, noted)
 
-    monkeypatch.setattr(plan, "is_up_to_date", noted)
-    monkeypatch.setattr(plan, "template_hash", hashing)
-    monkeypatch.setattr(reconcile, "go_error", validated)
+    note(plan, "is_up_to_date", lambda child, _template: child.spec.image)
+    note(plan, "template_hash", lambda _template: "hash")
+    note(reconcile, "go_error", lambda _type, _value, path: path)
     await there.nodes("n1")
     await there.list_job("a:1", "b:1", completionPolicy={"type": "Never"})
     await there.counts("several", LISTS, succeeded=2)
@@ -141,13 +135,9 @@ async def test_the_ttl_belongs_to_the_list_and_no_image_is_pulled_twice(there: W
     there.pull = lambda node, image: "Succeeded"
     await there.counts("several", LISTS, succeeded=2)
 
-    async def gone() -> bool:
-        return "a:1" not in await jobs(there)
-
     # Its TTL has passed; it is not created again.
-    await there.until(gone, 15)
+    await there.becomes(lambda: parallelism(there), {"b:1": None}, 15)
     assert await there.get(LISTS, "several", "default") is not None
-    assert set(await jobs(there)) == {"b:1"}
     await there.settled(25)
     assert await there.get(LISTS, "several", "default") is None
     made = [one["message"] for one in await there.events("Successful create ImagePullJob")]
