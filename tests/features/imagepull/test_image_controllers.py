@@ -149,7 +149,7 @@ async def test_images_are_pulled_on_a_limited_number_of_nodes_at_once(there: Wor
     assert there.most_at_once == 2
 
 
-@pytest.mark.behaviour("IMG-109", "IMG-40")
+@pytest.mark.behaviour("IMG-40", "IMG-51", "IMG-103", "IMG-109")
 @in_world
 async def test_a_job_waits_for_node_images_in_a_new_cluster(there: World) -> None:
     for name, zone in (("n1", "a"), ("n2", "a"), ("n3", "b")):
@@ -160,13 +160,15 @@ async def test_a_job_waits_for_node_images_in_a_new_cluster(there: World) -> Non
     await there.job("of-pods", "b", podSelector={"matchLabels": {"app": "x"}})
     await there.job("named", "c", selector={"names": ["n3", "n9"]})
     await there.job("of-nobody", "d", selector={"names": ["n9"]})
-    await there.counts("of-nobody", desired=0, message="job has completed, no node was selected")
+    status = await there.counts("of-nobody", desired=0, message="job has completed, no node was selected")
+    assert status["completionTime"]
     status = await there.counts("of-zone", desired=2, active=0)
     assert (status["message"], status.get("completionTime")) == ("job is running, progress 0.0%", None)
     await there.until(lambda: there.get(NODE_IMAGES, "n3"), 60)
     await there.counts("of-zone", desired=2, succeeded=2, message="job has completed")
     await there.counts("of-pods", desired=1, succeeded=1, message="job has completed")
     await there.counts("named", desired=1, succeeded=1, message="job has completed")
+    assert [one["involvedObject"]["name"] for one in await there.events("NoNodeSelected")] == ["of-nobody"]
 
 
 @pytest.mark.behaviour("IMG-109")
@@ -224,17 +226,6 @@ async def test_nodes_are_chosen_by_names_by_labels_and_by_pods(there: World) -> 
     await there.counts("of-pods", desired=2, succeeded=2)
     await there.client.delete(PODS, "p3", "default", grace_period_seconds=0)
     await there.counts("of-pods", desired=1, succeeded=1)
-
-
-@pytest.mark.behaviour("IMG-51", "IMG-103")
-@in_world
-async def test_a_job_without_nodes_completes_with_a_reason(there: World) -> None:
-    await there.job(selector={"names": ["none"]})
-    status = await there.counts(desired=0)
-    assert status["completionTime"]
-    assert status["message"] == "job has completed, no node was selected"
-    await there.settled()
-    assert [one["reason"] for one in await there.events()] == ["NoNodeSelected"]
 
 
 @pytest.mark.behaviour("IMG-50", "IMG-108", "IMG-57")
