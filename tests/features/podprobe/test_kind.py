@@ -8,66 +8,60 @@ import pytest
 
 from app.features.podprobe.validation import spec_errors
 
+TCP = {"tcpSocket": {"port": 1}}
+GET = {"path": "/", "port": 1, "scheme": "HTTP"}
+HEADERS = [{"name": "a b", "value": ""}]
+SUCCEEDED = {"state": "Succeeded", "labels": {"a": "b"}}
+
 
 def marker(**probe: Any) -> dict[str, Any]:
-    entry = {"name": "p", "containerName": "main", "podConditionType": "a.com/p", "probe": {"tcpSocket": {"port": 1}}}
+    entry = {"name": "p", "containerName": "main", "podConditionType": "a.com/p", "probe": TCP}
     return {"selector": {"matchLabels": {"a": "b"}}, "probes": [{**entry, **probe}]}
 
 
-@pytest.mark.behaviour("PPM-1", "PPM-2", "PPM-3", "PPM-4", "PPM-44")
+@pytest.mark.behaviour("PPM-2", "PPM-3", "PPM-4", "PPM-44")
+@pytest.mark.parametrize(
+    ("probe", "fields"),
+    [
+        ({}, ""),
+        ({"name": "a#b"}, "name"),
+        ({"name": "Ready"}, "name"),
+        ({"podConditionType": "Ready"}, "podConditionType"),
+        ({"podConditionType": "KruisePodReady"}, "podConditionType"),
+        ({"podConditionType": "a b"}, "podConditionType"),
+        ({"podConditionType": ""}, "markerPolicy"),
+        ({"containerName": ""}, "containerName"),
+        ({"probe": {"grpc": {"port": 1}}}, "probe.grpc"),
+        ({"probe": {"exec": {"command": []}}}, "probe.exec.command"),
+        ({"probe": {"exec": {"command": ["a"]}, **TCP, "periodSeconds": -1}}, "probe.tcpSocket probe.periodSeconds"),
+        ({"probe": {"tcpSocket": {"host": "h", "port": 70000}}}, "probe.tcpSocket.host probe.tcpSocket.port"),
+        ({"probe": {"httpGet": {**GET, "port": "WEB"}}}, "probe.httpGet.port probe.httpGet.port"),
+        ({"probe": {"httpGet": {"port": 1, "scheme": "ftp"}}}, "probe.httpGet.path probe.httpGet.scheme"),
+        ({"probe": {"httpGet": {**GET, "httpHeaders": HEADERS}}}, "probe.httpGet.httpHeaders[0].name"),
+        ({"probe": {"httpGet": {**GET, "path": "http://[x"}}}, "probe.httpGet.path"),
+        ({"probe": {"httpGet": {**GET, "path": "/%zz"}}}, "probe.httpGet.path"),
+        ({"probe": {"httpGet": {**GET, "path": "/a#%"}}}, "probe.httpGet.path"),
+        ({"probe": {"httpGet": {**GET, "path": "1:2"}}}, "probe.httpGet.path"),
+        ({"probe": {"httpGet": {**GET, "path": "/a%20b?c=%zz"}}}, ""),
+        ({"probe": {"httpGet": {**GET, "path": "/a:b"}}}, ""),
+        ({"markerPolicy": [{"state": "Succeeded", "labels": {"a b": "c"}}]}, "markerPolicy[0].labels"),
+        ({"markerPolicy": [SUCCEEDED, {"state": "Succeeded"}]}, "markerPolicy[1].state markerPolicy[1].labels"),
+        ({"markerPolicy": [{"state": "Unknown", "labels": {"a": "b"}}]}, "markerPolicy[0].state"),
+        ({"markerPolicy": [{"state": "Succeeded", "labels": {f"l{n}": "" for n in range(256)}}]}, "markerPolicy"),
+        ({"markerPolicy": [SUCCEEDED] * 257}, "markerPolicy"),
+    ],
+)
+def test_probe_errors_name_the_field(probe: dict[str, Any], fields: str) -> None:
+    found = [error.field for error in spec_errors(marker(**probe))]
+    assert found == [f"spec.probes[0].{field}" for field in fields.split()]
+
+
+@pytest.mark.behaviour("PPM-1", "PPM-2")
 @pytest.mark.parametrize(
     ("spec", "fields"),
     [
-        (marker(), []),
-        (marker(name="a#b"), ["spec.probes[0].name"]),
-        (marker(name="Ready"), ["spec.probes[0].name"]),
-        (marker(podConditionType="Ready"), ["spec.probes[0].podConditionType"]),
-        (marker(podConditionType="KruisePodReady"), ["spec.probes[0].podConditionType"]),
-        (marker(podConditionType="a b"), ["spec.probes[0].podConditionType"]),
-        (marker(podConditionType=""), ["spec.probes[0].markerPolicy"]),
-        (marker(containerName=""), ["spec.probes[0].containerName"]),
-        (marker(probe={"grpc": {"port": 1}}), ["spec.probes[0].probe.grpc"]),
-        (marker(probe={"exec": {"command": []}}), ["spec.probes[0].probe.exec.command"]),
-        (
-            marker(probe={"exec": {"command": ["a"]}, "tcpSocket": {"port": 1}, "periodSeconds": -1}),
-            ["spec.probes[0].probe.tcpSocket", "spec.probes[0].probe.periodSeconds"],
-        ),
-        (
-            marker(probe={"tcpSocket": {"host": "h", "port": 70000}}),
-            ["spec.probes[0].probe.tcpSocket.host", "spec.probes[0].probe.tcpSocket.port"],
-        ),
-        (
-            marker(probe={"httpGet": {"port": "WEB", "scheme": "ftp", "httpHeaders": [{"name": "a b", "value": ""}]}}),
-            [
-                *["spec.probes[0].probe.httpGet.port"] * 2,
-                "spec.probes[0].probe.httpGet.path",
-                "spec.probes[0].probe.httpGet.scheme",
-                "spec.probes[0].probe.httpGet.httpHeaders[0].name",
-            ],
-        ),
-        (
-            marker(probe={"httpGet": {"port": 1, "scheme": "HTTP", "path": "http://[x"}}),
-            ["spec.probes[0].probe.httpGet.path"],
-        ),
-        (
-            marker(markerPolicy=[{"state": "Succeeded", "labels": {"a b": "c"}}, {"state": "Succeeded"}]),
-            [
-                "spec.probes[0].markerPolicy[0].labels",
-                "spec.probes[0].markerPolicy[1].state",
-                "spec.probes[0].markerPolicy[1].labels",
-            ],
-        ),
-        (marker(markerPolicy=[{"state": "Unknown", "labels": {"a": "b"}}]), ["spec.probes[0].markerPolicy[0].state"]),
-        (
-            marker(markerPolicy=[{"state": "Succeeded", "labels": {f"l{number}": "" for number in range(256)}}]),
-            ["spec.probes[0].markerPolicy"],
-        ),
-        (marker(markerPolicy=[{"state": "Succeeded"}] * 257), ["spec.probes[0].markerPolicy"]),
         ({**marker(), "probes": marker()["probes"] * 2}, ["spec.probes[1].name"]),
-        (
-            {**marker(), "probes": [*marker()["probes"], *marker(name="q")["probes"]]},
-            ["spec.probes[1].podConditionType"],
-        ),
+        ({**marker(), "probes": marker()["probes"] + marker(name="q")["probes"]}, ["spec.probes[1].podConditionType"]),
         ({**marker(), "probes": marker()["probes"] * 300}, ["spec.probes"]),
         ({**marker(), "selector": {}}, ["spec.selector"]),
         ({"probes": []}, ["spec.selector", "spec.probes"]),

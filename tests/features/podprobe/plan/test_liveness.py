@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from app.api import names
@@ -46,11 +46,7 @@ def body(*probes: Json | None, annotations: Json | None = None, owner: Json | No
         {"name": f"c{index}", "image": "a", **({"livenessProbe": probe} if probe is not None else {})}
         for index, probe in enumerate(probes)
     ]
-    metadata: Json = {
-        "name": "web-1",
-        "namespace": "shop",
-        "annotations": ASKED if annotations is None else annotations,
-    }
+    metadata: Json = {"name": "web-1", "namespace": "shop", "annotations": annotations or ASKED}
     if owner is not None:
         metadata["ownerReferences"] = [owner]
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": containers}}
@@ -65,10 +61,10 @@ def admitted(given: Json) -> Json:
     return after
 
 
-@pytest.mark.behaviour("PW-18")
-def test_probes_of_all_containers_go_into_the_annotation() -> None:
-    after = admitted(body(EXEC, None, HTTP))
-    assert not any("livenessProbe" in one for one in after["spec"]["containers"])
+@pytest.mark.behaviour("PW-18", "PPM-56")
+def test_supported_probes_go_into_the_annotation() -> None:
+    after = admitted(body(EXEC, None, HTTP, GRPC))
+    assert [one.get("livenessProbe") for one in after["spec"]["containers"]] == [None, None, None, GRPC]
     text = after["metadata"]["annotations"][names.CONTAINER_PROBE_CONTEXT]
     assert json.loads(text) == [{"name": "c0", "livenessProbe": EXEC}, {"name": "c2", "livenessProbe": HTTP}]
     assert text.startswith(
@@ -81,27 +77,17 @@ def test_probes_of_all_containers_go_into_the_annotation() -> None:
 @pytest.mark.parametrize(
     "given",
     [
-        pytest.param(body(EXEC, annotations={}), id="not asked for"),
+        pytest.param(body(EXEC, annotations={"a": "b"}), id="not asked for"),
         pytest.param(body(EXEC, annotations={names.USING_ENHANCED_LIVENESS: "yes"}), id="not true"),
         pytest.param(body(EXEC, owner=None), id="without an owner"),
         pytest.param(body(EXEC, owner={**OWNED, "apiVersion": "apps/v1"}), id="a native workload's"),
         pytest.param(body(EXEC, owner={**OWNED, "controller": False}), id="not controlled"),
         pytest.param(body(None), id="no probe"),
-        pytest.param(body(GRPC), id="gRPC"),
         pytest.param(body(ELSEWHERE), id="of another host"),
     ],
 )
 def test_other_probes_are_left_to_the_kubelet(given: Json) -> None:
     assert admitted(given) == given
-
-
-@pytest.mark.behaviour("PPM-56")
-def test_unsupported_probes_stay_in_the_pod() -> None:
-    after = admitted(body(GRPC, EXEC))
-    assert after["spec"]["containers"][0]["livenessProbe"] == GRPC
-    assert json.loads(after["metadata"]["annotations"][names.CONTAINER_PROBE_CONTEXT]) == [
-        {"name": "c1", "livenessProbe": EXEC}
-    ]
 
 
 STARTED = "2026-01-01T00:00:10Z"
@@ -144,12 +130,7 @@ def test_a_node_probes_started_containers() -> None:
     context = saved(c0=EXEC, c1=HTTP, c2=EXEC, c3=EXEC)
     statuses = [running("c0"), running("c1", restarts=4), running("c2", started=False), waiting("c3")]
     entry = pod_entry(pod(context, *statuses), ())
-    assert {key: entry[key] for key in ("name", "namespace", "uid", "IP")} == {
-        "name": "web-1",
-        "namespace": "shop",
-        "uid": "u1",
-        "IP": "10.1.0.1",
-    }
+    assert [entry[key] for key in ("name", "namespace", "uid", "IP")] == ["web-1", "shop", "u1", "10.1.0.1"]
     probes = {one["name"]: one["probe"] for one in entry["probes"]}
     assert list(probes) == [f"{OWNER}#c0-0", f"{OWNER}#c1-4"]
     assert probes[f"{OWNER}#c1-4"]["httpGet"]["port"] == 8080
@@ -236,12 +217,8 @@ ENTRIES = st.lists(
 
 @pytest.mark.behaviour("PPM-50")
 @given(st.text(max_size=20) | ENTRIES.map(json.dumps))
+@example("[" * 100_000)
 def test_any_annotation_is_tolerated(text: str) -> None:
     for one in saved_probes(pod(text), ("c0", "")):
         assert one.container_name
         assert one.probe.exec is not None or one.probe.http_get is not None or one.probe.tcp_socket is not None
-
-
-@pytest.mark.behaviour("PPM-50")
-def test_a_deeply_nested_annotation_is_tolerated() -> None:
-    assert saved_probes(pod("[" * 100_000), ("c0",)) == ()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-import orjson
 import pytest
 
 from app.api import names
@@ -30,12 +29,13 @@ from app.kube.client import Client
 from app.kube.controller import Result
 from app.kube.errors import KubeError
 from app.kube.events import EventRecorder
-from app.kube.objects import OwnerReference, Pod, decode_pod
+from app.kube.objects import OwnerReference, Pod
 from app.kube.resources import PODS, ObjectKey
 from app.kube.store import Store
 from app.pods.disruption_budget import NoBudget
 from app.pods.predicates import BY_CONTROLLER, controller_keys
-from tests.features.podprobe.liveness_seeds import clone_set, is_ready
+from tests.features.podprobe.liveness_seeds import clone_set
+from tests.kit import objects
 from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import MemoryServer, virtual
 from tests.managed import events_of, in_managed, restart_requests, unresponsive_nodes
@@ -46,100 +46,39 @@ SETS = CLONE_SET.resource()
 BUDGETS, NODE_PROBES = POD_UNAVAILABLE_BUDGET.resource(), NODE_POD_PROBE.resource()
 GATE = "--feature-gates=EnhancedLivenessProbe=true"
 
-#: Commands that stay healthy for a minute after each start, and forever.
-DIES = "touch /alive; sleep 60; rm /alive; sleep 1000000"
-LIVES = "touch /alive; sleep 1000000"
 PROBE = {"exec": {"command": ["cat", "/alive"]}, "periodSeconds": 2, "failureThreshold": 2}
 
 
-def container(name: str = "main", command: str = DIES, **more: Any) -> Json:
-    return {
-        "name": name,
-        "image": "busybox:1.36",
-        "command": ["/bin/sh", "-c", command],
-        "livenessProbe": PROBE,
-        **more,
-    }
+def container(command: str = "touch /alive; sleep 60; rm /alive; sleep 1000000", **more: Any) -> Json:
+    """A container, by default one that stays healthy for a minute after each start."""
+    run = ["/bin/sh", "-c", command]
+    return {"name": "main", "image": "busybox:1.36", "command": run, "livenessProbe": PROBE, **more}
 
 
-async def ready(there: Simulated, replicas: int) -> list[Json]:
-    await there.status(SETS, "web", readyReplicas=replicas)
+async def started(there: Simulated, *containers: Json) -> list[Json]:
+    """Create a CloneSet with one Pod. Return the Pod once it is ready."""
+    await there.create(SETS, clone_set(1, *containers))
+    await there.status(SETS, "web", readyReplicas=1)
     return await there.pods("app=web")
 
 
-def restarts(pods: list[Json]) -> dict[str, int]:
-    return {
-        f"{pod['metadata']['name']}/{one['name']}": one["restartCount"]
-        for pod in pods
-        for one in pod["status"]["containerStatuses"]
-    }
+async def restarted(there: Simulated, count: int, seconds: float = 120) -> None:
+    """Wait until containers were restarted this often."""
 
+    async def look() -> bool:
+        statuses = [pod["status"]["containerStatuses"] for pod in await there.pods("app=web")]
+        return sum(one["restartCount"] for each in statuses for one in each) >= count
 
-async def restarted(there: Simulated, count: int, seconds: float = 120) -> list[Json]:
-    """Wait until this many containers were restarted and return the Pods."""
-
-    async def look() -> list[Json] | None:
-        pods = await there.pods("app=web")
-        return pods if sum(restarts(pods).values()) >= count else None
-
-    found: list[Json] = await there.until(look, seconds)
-    return found
-
-
-@pytest.mark.behaviour("PW-18", "PPM-50", "PPM-51", "PPM-52")
-@in_managed(GATE)
-async def test_only_the_failing_container_is_restarted(there: Simulated) -> None:
-    await there.create(SETS, clone_set(1, container(), container("side", LIVES)))
-    (pod,) = await ready(there, 1)
-    assert not any("livenessProbe" in one for one in pod["spec"]["containers"])
-    assert names.CONTAINER_PROBE_CONTEXT in pod["metadata"]["annotations"]
-    await there.client.clock.sleep(2)
-    probed = await there.get(NODE_PROBES, pod["spec"]["nodeName"])
-    (entry,) = probed["spec"]["podProbes"]
-    assert [one["name"] for one in entry["probes"]] == ["kruise/liveness#main-0", "kruise/liveness#side-0"]
-    (pod,) = await restarted(there, 1)
-    name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
-    assert restarts([pod]) == {f"{name}/main": 1, f"{name}/side": 0}
-    (request,) = (await restart_requests(there)).values()
-    assert request["metadata"]["name"] == f"liveness-{uid}-main-0"
-    (event,) = await events_of(there, name, "LivenessProbeFailed")
-    assert event["message"].startswith("Container main failed its liveness probe and will be restarted")
-    # The restarted container fails after a minute too and gets its own request.
-    await restarted(there, 2, 200)
-    assert set(await restart_requests(there)) == {f"liveness-{uid}-main-0", f"liveness-{uid}-main-1"}
+    await there.until(look, seconds)
 
 
 @pytest.mark.behaviour("PW-18")
 @in_managed
 async def test_with_the_gate_off_the_kubelet_runs_the_probes(there: Simulated) -> None:
-    await there.create(SETS, clone_set(1, container()))
-    (pod,) = await ready(there, 1)
+    (pod,) = await started(there, container())
     assert "livenessProbe" in pod["spec"]["containers"][0]
     await restarted(there, 1)
     assert not await restart_requests(there)
-
-
-@pytest.mark.behaviour("PPM-53", "PPM-55")
-@in_managed(GATE)
-async def test_restarts_keep_the_availability_of_the_workload(there: Simulated) -> None:
-    least = 4
-    slow = container(command=f"sleep 5; {DIES}", startupProbe={**PROBE, "failureThreshold": 30})
-    await there.create(SETS, clone_set(4, slow))
-    await ready(there, 4)
-
-    async def look() -> bool:
-        nonlocal least
-        pods = await there.pods("app=web")
-        least = min(least, sum(is_ready(pod) for pod in pods))
-        return sum(restarts(pods).values()) >= 4
-
-    await there.until(look, 300)
-    assert least == 3
-    pods = await there.pods("app=web")
-    assert all(count == 1 for count in restarts(pods).values())
-    held = [await events_of(there, pod["metadata"]["name"], "LivenessRestartHeldBack") for pod in pods]
-    text = "is not restarted yet: CloneSet web has 3 Pods available, and its maxUnavailable requires at least 3"
-    assert any(text in one["message"] for found in held for one in found)
 
 
 @pytest.mark.behaviour("PPM-53")
@@ -157,16 +96,11 @@ async def test_an_unavailable_pod_may_be_restarted_without_counting(there: Simul
 @pytest.mark.behaviour("PPM-54", "PPM-55")
 @in_managed(f"{GATE},PodUnavailableBudgetUpdateGate=true")
 async def test_an_exhausted_budget_delays_restarts(there: Simulated) -> None:
-    budget = {
-        "apiVersion": BUDGETS.api_version,
-        "kind": BUDGETS.kind,
-        "metadata": {"name": "none"},
-        "spec": {"selector": {"matchLabels": {"app": "web"}}, "maxUnavailable": 0},
-    }
-    await there.create(BUDGETS, budget)
+    spec = {"selector": {"matchLabels": {"app": "web"}}, "maxUnavailable": 0}
+    head = {"apiVersion": BUDGETS.api_version, "kind": BUDGETS.kind}
+    await there.create(BUDGETS, {**head, "metadata": {"name": "none"}, "spec": spec})
     await there.client.clock.sleep(1)
-    await there.create(SETS, clone_set(1, container()))
-    (pod,) = await ready(there, 1)
+    (pod,) = await started(there, container())
     await there.client.clock.sleep(90)
     assert not await restart_requests(there)
     (event,) = await events_of(there, pod["metadata"]["name"], "LivenessRestartHeldBack")
@@ -183,26 +117,25 @@ async def test_probes_wait_for_the_startup_probe_and_end_with_the_pod(there: Sim
     await there.create(SETS, clone_set(1, slow))
     await there.client.clock.sleep(20)
     (pod,) = await there.pods("app=web")
-    node = pod["spec"]["nodeName"]
-    assert not (await there.get(NODE_PROBES, node)).get("spec", {}).get("podProbes")
-    await ready(there, 1)
+
+    async def probed() -> bool:
+        found = await there.get(NODE_PROBES, pod["spec"]["nodeName"])
+        return bool(found.get("spec", {}).get("podProbes"))
+
+    assert not await probed()
+    await there.status(SETS, "web", readyReplicas=1)
     await there.client.clock.sleep(2)
-    assert (await there.get(NODE_PROBES, node))["spec"]["podProbes"]
+    assert await probed()
     await there.client.clock.sleep(60)
     assert not await restart_requests(there)
     await there.patch(SETS, "web", {"spec": {"replicas": 0}})
-
-    async def gone() -> bool:
-        return not (await there.get(NODE_PROBES, node)).get("spec", {}).get("podProbes")
-
-    await there.until(gone)
+    await there.becomes(probed, False)
 
 
 @pytest.mark.behaviour("PPM-50")
 @in_managed("--feature-gates=EnhancedLivenessProbe=true,PodProbeMarkerGate=false")
 async def test_liveness_needs_no_marker_gate(there: Simulated) -> None:
-    await there.create(SETS, clone_set(1, container()))
-    await ready(there, 1)
+    await started(there, container())
     await restarted(there, 1)
     assert await restart_requests(there)
 
@@ -211,16 +144,14 @@ async def test_liveness_needs_no_marker_gate(there: Simulated) -> None:
 @in_managed(GATE)
 async def test_an_unresponsive_node_is_asked_again(there: Simulated) -> None:
     async with unresponsive_nodes(there):
-        await there.create(SETS, clone_set(1, container()))
-        await ready(there, 1)
+        await started(there, container())
     await restarted(there, 1, 400)
 
 
 @pytest.mark.behaviour("PPM-52")
 @in_managed(GATE)
 async def test_a_pod_deleted_meanwhile_is_ignored(there: Simulated) -> None:
-    await there.create(SETS, clone_set(1, container()))
-    (pod,) = await ready(there, 1)
+    (pod,) = await started(there, container())
     await there.client.clock.sleep(61)
     await there.client.delete(PODS, pod["metadata"]["name"], "default")
     await there.client.clock.sleep(20)
@@ -230,12 +161,9 @@ async def test_a_pod_deleted_meanwhile_is_ignored(there: Simulated) -> None:
 @pytest.mark.behaviour("PPM-53")
 @virtual
 async def test_the_pods_of_a_workload_are_counted_once_for_all_its_failing_containers() -> None:
-    owner = {"apiVersion": "apps.kruise.io/v1beta1", "kind": "CloneSet", "name": "web", "uid": "w", "controller": True}
+    owner = objects.reference("apps.kruise.io/v1beta1", "CloneSet", "web")
     pods: Store[Pod] = Store({BY_CONTROLLER: controller_keys})
-    for number in range(100):
-        metadata = {"name": f"web-{number}", "namespace": "shop", "uid": str(number), "ownerReferences": [owner]}
-        status = {"conditions": [{"type": "Ready", "status": "True"}]}
-        pods.put(decode_pod(orjson.dumps({"metadata": metadata, "status": status})))
+    pods.replace([objects.pod(f"web-{number}", ready=True, ownerReferences=[owner]) for number in range(100)])
     client = Client(MemoryServer(), VirtualClock())
     counted = 0
 
@@ -261,11 +189,8 @@ async def test_a_restart_that_fails_delays_no_other_on_the_node(monkeypatch: pyt
     probes: Store[NodePodProbe] = Store()
     probes.put(decode_node_pod_probe(b'{"metadata": {"name": "n1"}}'))
     for namespace in ("evil", "shop"):
-        saved = {names.CONTAINER_PROBE_CONTEXT: "[]"}
-        metadata = {"name": "p", "namespace": namespace, "uid": namespace, "annotations": saved}
-        status = {"conditions": [{"type": "Initialized", "status": "True"}]}
-        pods.put(decode_pod(orjson.dumps({"metadata": metadata, "spec": {"nodeName": "n1"}, "status": status})))
-
+        metadata = {"namespace": namespace, "uid": namespace, "annotations": {names.CONTAINER_PROBE_CONTEXT: "[]"}}
+        pods.put(objects.pod(node="n1", conditions=[{"type": "Initialized", "status": "True"}], **metadata))
     tried: Counter[str] = Counter()
 
     async def restart(pod: Pod, _failure: Failure) -> bool:
@@ -302,12 +227,11 @@ def test_liveness_probes_of_one_namespace_leave_room_for_others() -> None:
     """A NodePodProbe holds the probes of all Pods of a node, and users control their number."""
     large = {"name": f"{OWNER}#main-0", "containerName": "main", "probe": {"exec": {"command": ["x" * 100_000]}}}
     small = {**large, "probe": PROBE}
+    wanted: dict[str, Json] = {}
     asked = [("evil", "a", large), ("evil", "b", large), ("evil", "c", large), ("shop", "a", small)]
-    wanted = {
-        f"{namespace}-{name}": {"namespace": namespace, "name": name, "uid": f"{namespace}-{name}", "probes": [probe]}
-        for namespace, name, probe in asked
-    }
+    for namespace, name, probe in asked:
+        uid = f"{namespace}-{name}"
+        wanted[uid] = {"namespace": namespace, "name": name, "uid": uid, "IP": "10.0.0.1", "probes": [probe]}
     spec: Json = {}
-    left_out = replace_probes(spec, None, OWNER, {uid: {"IP": "10.0.0.1", **one} for uid, one in wanted.items()})
-    assert left_out == ["b", "c"]
+    assert replace_probes(spec, None, OWNER, wanted) == ["b", "c"]
     assert [one["uid"] for one in spec["podProbes"]] == ["evil-a", "shop-a"]
