@@ -9,7 +9,8 @@ from app.api import names
 from app.features.workloadspread.plan.placement import SubsetRecord
 from app.features.workloadspread.types import WorkloadSpread
 from app.kube.clock import rfc3339
-from app.kube.objects import ContainerStatus, ObjectMeta, OwnerReference, Pod, PodCondition, PodSpec, PodStatus
+from app.kube.objects import Pod
+from tests.kit import objects
 
 Json = dict[str, Any]
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
@@ -22,13 +23,8 @@ def ago(seconds: float) -> str:
 
 def condition(status: str, seconds_ago: float = 0.0) -> Json:
     reason = "Sufficient" if status == "True" else "PodUnschedulable"
-    return {
-        "type": "Schedulable",
-        "status": status,
-        "lastTransitionTime": ago(seconds_ago),
-        "reason": reason,
-        "message": "",
-    }
+    head = {"type": "Schedulable", "status": status, "reason": reason, "message": ""}
+    return {**head, "lastTransitionTime": ago(seconds_ago)}
 
 
 def spread(
@@ -36,12 +32,13 @@ def spread(
     versions: dict[str, list[Json]] | None = None,
     *,
     kind: str = "CloneSet",
+    group: str = "",
     overall: list[Json] | None = None,
     critical: int | None = None,
     **metadata: Any,
 ) -> WorkloadSpread:
     """A WorkloadSpread with these maxReplicas by subset and statuses by version."""
-    group = "apps.kruise.io/v1beta1" if kind == "CloneSet" else "apps/v1"
+    group = group or ("apps.kruise.io/v1beta1" if kind == "CloneSet" else "apps/v1")
     obj: Json = {
         "apiVersion": "apps.kruise.io/v1beta1",
         "kind": "WorkloadSpread",
@@ -65,7 +62,6 @@ def pod(
     subset: str = "",
     *,
     uid: str = "",
-    version: str = "",
     phase: str = "Running",
     node: str = "node-1",
     ready_for: float | None = 60.0,
@@ -74,31 +70,23 @@ def pod(
     unschedulable: bool = False,
     deleting: bool = False,
     cost: str = "",
-    kind: str = "CloneSet",
-    labels: dict[str, str] | None = None,
 ) -> Pod:
     annotations = SubsetRecord("ws", subset, uid).annotation() if subset else {}
     if cost:
         annotations[names.POD_DELETION_COST] = cost
-    conditions = []
+    conditions: list[Json] = []
     if unschedulable:
         phase, node, ready_for = "Pending", "", None
-        conditions.append(PodCondition("PodScheduled", "False", "Unschedulable"))
+        conditions.append({"type": "PodScheduled", "status": "False", "reason": "Unschedulable"})
     if ready_for is not None:
-        conditions.append(PodCondition("Ready", "True", last_transition_time=NOW - timedelta(seconds=ready_for)))
-    return Pod(
-        ObjectMeta(
-            name=name,
-            namespace="ns",
-            uid=f"uid-{name}",
-            labels={**(labels or {}), **({names.POD_TEMPLATE_HASH: version} if version else {})},
-            annotations=annotations,
-            creation_timestamp=NOW - timedelta(seconds=age),
-            deletion_timestamp=NOW if deleting else None,
-            owner_references=(OwnerReference("apps/v1", kind, "shop", "owner", True),),
-        ),
-        PodSpec(node_name=node),
-        PodStatus(
-            phase=phase, conditions=tuple(conditions), container_statuses=(ContainerStatus(restart_count=restarts),)
-        ),
+        conditions.append({"type": "Ready", "status": "True", "lastTransitionTime": ago(ready_for)})
+    return objects.pod(
+        name,
+        phase=phase,
+        node=node,
+        conditions=conditions,
+        status={"containerStatuses": [{"restartCount": restarts}]},
+        annotations=annotations,
+        creationTimestamp=ago(age),
+        deletionTimestamp=ago(0) if deleting else None,
     )

@@ -210,9 +210,7 @@ async def test_a_missing_owner_fails_the_creation() -> None:
 
 @pytest.mark.behaviour("WS-16", "WS-17", "WS-23")
 async def test_a_listed_kind_is_found_through_intermediate_owners() -> None:
-    given = spread(A_THEN_B)
-    target = given.spec.target_ref.model_copy(update={"api_version": "example.com/v1", "kind": "Fleet"})
-    fleet = given.model_copy(update={"spec": given.spec.model_copy(update={"target_ref": target})})
+    fleet = spread(A_THEN_B, kind="Fleet", group="example.com/v1")
     squad = owner("Squad", "squad-1", "example.com/v2")
     above = {"squad-1": OwnerReference("example.com/v1beta1", "Fleet", "shop", "f", True)}
     assert record(await Here(fleet, targets=Targets(above), listed=LISTED).create(new_pod(squad)))

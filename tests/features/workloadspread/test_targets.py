@@ -19,7 +19,6 @@ from app.kube.resources import (
     CONFIGMAPS,
     CUSTOMRESOURCEDEFINITIONS,
     DEPLOYMENTS,
-    EVENTS,
     NAMESPACES,
     REPLICASETS,
     Resource,
@@ -133,8 +132,7 @@ async def spread_over_fleets(there: World, limit: int | str = 2, path: str = "")
 
 async def told(there: World, reason: str) -> list[tuple[str, int]]:
     """Return messages and counts of the events with this reason."""
-    events = (await there.client.list(EVENTS)).items
-    return [(one["message"], one.get("count", 1)) for one in events if one["reason"] == reason]
+    return [(one["message"], one.get("count", 1)) for one in await there.events(reason)]
 
 
 @pytest.mark.behaviour("WS-18", "WS-70")
@@ -179,9 +177,7 @@ async def test_pods_of_a_listed_kind_are_counted(there: World, path: str, wanted
     client = there.client
     await fleets(there)
     live = LiveTargets(client, lambda: parse_whitelist(LISTED % path))
-    given = spread({"a": "50%"})
-    target = given.spec.target_ref.model_copy(update={"api_version": "example.com/v1", "kind": "Fleet"})
-    fleet = given.model_copy(update={"spec": given.spec.model_copy(update={"target_ref": target})})
+    fleet = spread({"a": "50%"}, kind="Fleet", group="example.com/v1")
     assert await live.wanted(prepare_spread(fleet)) == wanted
     await there.pod("p1", "a", owned=owned)
     await client.patch(FLEETS, "shop", {"status": {"selector": "app=shop"}}, "ns", subresource="status")

@@ -20,6 +20,7 @@ from app.kube.admission import STRANGER
 from app.kube.fielderrors import Path
 from app.kube.objects import ConfigMap, ObjectMeta
 from app.kube.store import Store
+from app.manager.gates import parse_gates
 from app.pods.custom_workloads import WhitelistError
 from tests.admission.writing import ALPHA, BETA, Written, written
 from tests.fuzz import cost
@@ -33,17 +34,13 @@ def spread(
     target: Json = CLONE_SET,
     version: str = BETA,
     name: str = "ws",
-    strategy: Json | None = None,
     **spec: Any,
 ) -> Json:
-    given = {"targetRef": target, "subsets": list(subsets), **spec}
-    if strategy is not None:
-        given["scheduleStrategy"] = strategy
     return {
         "apiVersion": version,
         "kind": "WorkloadSpread",
         "metadata": {"name": name, "namespace": "shop"},
-        "spec": given,
+        "spec": {"targetRef": target, "subsets": list(subsets), **spec},
     }
 
 
@@ -118,32 +115,36 @@ def test_checking_subsets_stops_at_the_first_wrong_number() -> None:
 
 @pytest.mark.behaviour("WS-13", "WS-69")
 @pytest.mark.parametrize(
-    ("subsets", "strategy", "refused"),
+    ("subsets", "seconds", "fits"),
     [
-        (2, {"type": "Adaptive", "adaptive": {"rescheduleCriticalSeconds": 295}}, ""),
-        (2, {"type": "Adaptive", "adaptive": {"rescheduleCriticalSeconds": 296}}, "rescheduleCriticalSeconds"),
-        (3, {"type": "Adaptive", "adaptive": {"rescheduleCriticalSeconds": 147}}, ""),
-        (3, {"type": "Adaptive", "adaptive": {"rescheduleCriticalSeconds": 148}}, "rescheduleCriticalSeconds"),
-        (4, {"type": "Adaptive", "adaptive": {"rescheduleCriticalSeconds": 99}}, "rescheduleCriticalSeconds"),
-        (5, {"type": "Adaptive", "adaptive": {"rescheduleCriticalSeconds": 73}}, ""),
-        (5, {"type": "Adaptive", "adaptive": {"rescheduleCriticalSeconds": 74}}, "rescheduleCriticalSeconds"),
-        (1, {"type": "Adaptive", "adaptive": {"rescheduleCriticalSeconds": 100_000}}, ""),
-        (2, {"type": "Adaptive", "adaptive": {"rescheduleCriticalSeconds": -1}}, "rescheduleCriticalSeconds"),
-        (2, {"type": "Fixed", "adaptive": {}}, "spec.scheduleStrategy.type"),
-        (2, {"adaptive": {}}, "spec.scheduleStrategy.type"),
+        (2, 295, True),
+        (2, 296, False),
+        (3, 147, True),
+        (3, 148, False),
+        (4, 99, False),
+        (5, 73, True),
+        (5, 74, False),
+        (1, 100_000, True),
+        (2, -1, False),
     ],
 )
-def test_the_strategy_leaves_time_for_all_subsets(subsets: int, strategy: Json, refused: str) -> None:
+def test_the_strategy_leaves_time_for_all_subsets(subsets: int, seconds: int, fits: bool) -> None:
     each = [{"name": f"s{n}", "maxReplicas": 1} for n in range(subsets - 1)]
-    found = create(spread(*each, {"name": "last"}, strategy=strategy))
-    assert (found.obj is None) is bool(refused)
-    assert refused in found.message
+    strategy = {"type": "Adaptive", "adaptive": {"rescheduleCriticalSeconds": seconds}}
+    found = create(spread(*each, {"name": "last"}, scheduleStrategy=strategy))
+    assert (found.obj is not None) is fits
+    assert fits or "rescheduleCriticalSeconds" in found.message
 
 
 @pytest.mark.behaviour("WS-13")
-def test_adaptive_needs_an_unlimited_last_subset() -> None:
-    found = create(spread(A, {"name": "b", "maxReplicas": 1}, strategy={"type": "Adaptive", "adaptive": {}}))
-    assert found.message.startswith("spec.scheduleStrategy.adaptive: ")
+@pytest.mark.parametrize(
+    ("last", "type_", "field"), [(B, "Fixed", "type"), (B, "", "type"), ({**A, "name": "b"}, "Adaptive", "adaptive")]
+)
+def test_only_an_adaptive_strategy_has_its_settings_and_needs_an_unlimited_last_subset(
+    last: Json, type_: str, field: str
+) -> None:
+    found = create(spread(A, last, scheduleStrategy={"type": type_, "adaptive": {}} if type_ else {"adaptive": {}}))
+    assert found.message.startswith(f"spec.scheduleStrategy.{field}: ")
 
 
 @pytest.mark.behaviour("WS-10")
@@ -371,17 +372,10 @@ def test_conversion_is_lossless_and_conditions_get_a_reason() -> None:
 
 @pytest.mark.behaviour("WS-2", "WS-1")
 def test_columns_show_workload_and_strategy() -> None:
-    assert [column.name for column in WORKLOAD_SPREAD.hub.columns] == [
-        "WorkloadName",
-        "WorkloadKind",
-        "Adaptive",
-        "Age",
-    ]
+    assert [one.name for one in WORKLOAD_SPREAD.hub.columns] == ["WorkloadName", "WorkloadKind", "Adaptive", "Age"]
     assert WORKLOAD_SPREAD.short_names == ("ws",)
 
 
 @pytest.mark.behaviour("WS-72")
 def test_the_gate_is_on_by_default() -> None:
-    from app.manager.gates import parse_gates
-
     assert parse_gates("").enabled("WorkloadSpread")

@@ -10,7 +10,7 @@ from app.features.statefulset.kind import STATEFUL_SET
 from app.features.workloadspread.feature import FEATURE
 from app.features.workloadspread.kind import WORKLOAD_SPREAD
 from app.features.workloadspread.plan.placement import SubsetRecord
-from app.kube.resources import EVENTS, NODES, PODS, Resource
+from app.kube.resources import NODES, PODS, Resource
 from tests.features.workloadspread.spreads import Json
 from tests.kit import cluster
 from tests.kit.cluster import scenarios
@@ -67,7 +67,7 @@ class World(cluster.World):
         await self.change(SPREADS, "ws", {"status": status}, "status")
 
     async def reasons(self) -> set[str]:
-        return {one["reason"] for one in (await self.client.list(EVENTS)).items}
+        return {one["reason"] for one in await self.events()}
 
 
 def container() -> Json:

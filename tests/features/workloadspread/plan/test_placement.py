@@ -120,15 +120,6 @@ def test_only_a_pod_of_the_same_name_gets_the_place_of_a_leaving_pod() -> None:
     assert subset_of(late) == "b"
 
 
-@pytest.mark.behaviour("WS-28", "WS-35", "WS-37")
-def test_the_second_pod_for_one_place_goes_elsewhere() -> None:
-    """The second decision sees the place taken by the first. [Example 14]"""
-    before = spread({"a": 1, "b": None}, {IGNORED: [entry("a", 1, 1), entry("b", None, -1)]})
-    first = choose(before, NewPod(IGNORED, "p1", 0, ago(0)))
-    second = choose(first.changed, NewPod(IGNORED, "p2", 0, ago(0)))
-    assert (subset_of(first), subset_of(second)) == ("a", "b")
-
-
 @pytest.mark.behaviour("WS-41", "WS-27")
 def test_each_version_has_its_own_places() -> None:
     # [Example 19]

@@ -27,6 +27,10 @@ def with_subsets(*subsets: Json, **metadata: Any) -> WorkloadSpread:
     return WorkloadSpread.model_validate(obj)
 
 
+def candidates(on: Node, raw: Json | None = None, count: int = 1) -> list[Candidate]:
+    return [Candidate(pod(f"p{n}"), raw or {"metadata": {}, "spec": {}}, on, IGNORED) for n in range(count)]
+
+
 def adopt(
     given: WorkloadSpread,
     on: Node,
@@ -34,8 +38,7 @@ def adopt(
     counted: dict[tuple[str, str], int] | None = None,
     pods: int = 1,
 ) -> list[Adoption]:
-    candidates = [Candidate(pod(f"p{n}"), raw or {"metadata": {}, "spec": {}}, on, IGNORED) for n in range(pods)]
-    return adoptions(given, [prepare(one) for one in given.spec.subsets], candidates, counted or {}, 0)
+    return adoptions(given, [prepare(one) for one in given.spec.subsets], candidates(on, raw, pods), counted or {}, 0)
 
 
 @pytest.mark.behaviour("WS-50", "WS-74")
@@ -44,12 +47,7 @@ def test_a_pod_belongs_to_its_recorded_subset() -> None:
     assert recorded_subset(given, pod("p", "b")) == "b"
     assert recorded_subset(given, pod("p", "gone")) == NO_SUBSET
     assert recorded_subset(given, pod("p")) is None
-    assert (
-        recorded_subset(
-            given.model_copy(update={"metadata": given.metadata.model_copy(update={"name": "other"})}), pod("p", "b")
-        )
-        is None
-    )
+    assert recorded_subset(spread({"a": 3, "b": None}, name="other"), pod("p", "b")) is None
 
 
 TOLERANT: Json = {"name": "b", "tolerations": [{"key": "pool", "operator": "Exists"}]}
@@ -149,11 +147,8 @@ def test_existing_pods_join_a_subset_after_reserved_places(
     known: Json, counted: int, seen: tuple[str, ...], comes_into: list[str]
 ) -> None:
     given = spread({"a": 3, "b": None}, {IGNORED: [known, {"name": "b", "replicas": 0, "missingReplicas": -1}]})
-    candidates = [
-        Candidate(pod(f"p{n}"), {"metadata": {}, "spec": {}}, node(), IGNORED) for n in range(len(comes_into))
-    ]
-    subsets = [prepare(one) for one in given.spec.subsets]
-    ruling = adopt_fresh(given, subsets, candidates, {(IGNORED, "a"): counted}, seen, 9, ago(0))
+    subsets, pods = [prepare(one) for one in given.spec.subsets], candidates(node(), count=len(comes_into))
+    ruling = adopt_fresh(given, subsets, pods, {(IGNORED, "a"): counted}, seen, 9, ago(0))
     assert [one.subset for one in ruling.answer] == comes_into
     taken = {f"p{n}" for n, subset in enumerate(comes_into) if subset == "a"}
     assert (ruling.changed is not None) is bool(taken)
