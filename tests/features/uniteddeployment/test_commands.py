@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from app.cli.workload_changes import set_paused
@@ -23,10 +21,10 @@ from app.kube.objects import decode_pod
 from app.kube.resources import CONTROLLERREVISIONS, PODS
 from app.manager.gates import parse_gates
 from tests.features.uniteddeployment.test_reconcile import adaptive
-from tests.features.uniteddeployment.world import NAMESPACE, UNITED, World, in_world
+from tests.features.uniteddeployment.world import NAMESPACE, UNITED, World, in_world, united_spec
+from tests.kit.cluster import Json
 
 ENABLED = parse_gates("").enabled
-Json = dict[str, Any]
 
 
 async def stored(there: World) -> Json:
@@ -185,6 +183,16 @@ def in_place() -> Json:
     return {"type": "RollingUpdate", "rollingUpdate": {"podUpdatePolicy": "InPlaceIfPossible"}}
 
 
+def united(kind: str, status: Json | None = None, replicas: int = 4) -> Json:
+    return {
+        "apiVersion": "apps.kruise.io/v1beta1",
+        "kind": "UnitedDeployment",
+        "metadata": {"name": "web", "namespace": NAMESPACE, "generation": 3},
+        "spec": united_spec(replicas, kind),
+        "status": {"observedGeneration": 3, "replicas": 4, "currentRevision": "web-1", **(status or {})},
+    }
+
+
 @pytest.mark.parametrize(
     ("kind", "where"),
     [
@@ -201,20 +209,14 @@ def test_native_statefulsets_cannot_be_paused() -> None:
         paused_at(united("statefulSetTemplate"))
 
 
-def united(kind: str, status: Json | None = None, **spec: Any) -> Json:
-    template: Json = {"metadata": {}, "spec": {"selector": {}, "template": {"metadata": {}, "spec": {}}}}
-    return {
-        "apiVersion": "apps.kruise.io/v1beta1",
-        "kind": "UnitedDeployment",
-        "metadata": {"name": "web", "namespace": NAMESPACE, "generation": 3},
-        "spec": {"replicas": 4, "selector": {"matchLabels": {"app": "web"}}, "template": {kind: template}, **spec},
-        "status": {"observedGeneration": 3, "replicas": 4, "currentRevision": "web-1", **(status or {})},
-    }
-
-
 FINISHED = {"readyReplicas": 4, "updatedReplicas": 4, "updatedReadyReplicas": 4}
 REFUSED = {"type": "SubsetUpdated", "status": "False", "message": "shares cannot be met"}
-KEPT = {"subsetStatuses": [{"name": "a", "replicas": 4, "partition": 1}], "readyReplicas": 4, "updatedReplicas": 3}
+MORE = "4 Pods updated, more than the 3 requested, 4 of 3 ready"
+KEPT = {
+    "subsetStatuses": [{"name": "a", "replicas": 4, "partition": 1}],
+    "updatedReplicas": 3,
+    "updatedReadyReplicas": 3,
+}
 
 
 @pytest.mark.parametrize(
@@ -222,24 +224,16 @@ KEPT = {"subsetStatuses": [{"name": "a", "replicas": 4, "partition": 1}], "ready
     [
         (united("deploymentTemplate", FINISHED), True, "4 of 4 Pods updated, 4 of 4 ready"),
         (united("deploymentTemplate", {**FINISHED, "observedGeneration": 2}), False, "waiting for the controller"),
-        (
-            united("cloneSetTemplate", {**KEPT, "updatedReadyReplicas": 3}),
-            True,
-            "partitions keep 1 at the old revision",
-        ),
+        (united("cloneSetTemplate", {**FINISHED, **KEPT}), True, "partitions keep 1 at the old revision"),
         (united("deploymentTemplate", {**FINISHED, "updatedReadyReplicas": 2}), False, "4 of 4 ready"),
         (united("deploymentTemplate", {**FINISHED, "reservedPods": 2}), True, "2 more wait for a node"),
         (united("deploymentTemplate", {**FINISHED, "conditions": [REFUSED]}), False, "shares"),
-        (
-            united("deploymentTemplate", FINISHED, replicas=3),
-            False,
-            "4 Pods updated, more than the 3 requested, 4 of 3 ready",
-        ),
+        (united("deploymentTemplate", FINISHED, replicas=3), False, MORE),
     ],
 )
 def test_the_progress_of_a_rollout_is_shown(obj: Json, done: bool, said: str) -> None:
     found = progress_of(obj)
-    assert found.done is done
+    assert (found.done, found.failed) == (done, "")
     assert said in found.text
 
 

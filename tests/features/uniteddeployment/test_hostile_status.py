@@ -1,6 +1,7 @@
 """Hostile statuses of UnitedDeployments are converted, at a cost proportional to their size."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -24,34 +25,29 @@ def test_unnamed_subsets_are_ignored(name: Any) -> None:
     assert found["updateStatus"]["currentPartitions"] == {"a": 1}
 
 
-def test_conversion_is_linear_in_subsets() -> None:
+def counts(subsets: int) -> dict[str, Any]:
+    return united(ALPHA, {"subsetReplicas": {f"s{number}": number for number in range(subsets)}})
+
+
+def noted(subsets: int) -> dict[str, Any]:
+    entries = [{"name": f"s{number}", "replicas": 1, "conditions": [1]} for number in range(subsets)]
+    alpha = convert(united(BETA, {"subsetStatuses": entries}), ALPHA)
+    assert convert(alpha, BETA)["status"]["subsetStatuses"] == entries
+    return alpha
+
+
+def noted_names(subsets: int) -> dict[str, Any]:
+    change = {"path": ["status", "subsetStatuses", {"name": "s0"}, "x", "name"]}
+    obj = united(ALPHA, {"subsetStatuses": [{"name": f"s{number}"} for number in range(subsets)]})
+    note = json.dumps({"version": "v1beta1", "changes": [[change]] * subsets})
+    obj["metadata"]["annotations"] = {names.CONVERSION_DATA: note}
+    return obj
+
+
+@pytest.mark.parametrize("made", [counts, noted, noted_names])
+def test_conversion_is_linear_in_subsets(made: Callable[[int], dict[str, Any]]) -> None:
     def steps(subsets: int) -> int:
-        obj = united(ALPHA, {"subsetReplicas": {f"s{number}": number for number in range(subsets)}})
-        with counted() as count:
-            convert(obj, BETA)
-        return count[0]
-
-    assert steps(800) < 5 * steps(200)
-
-
-def test_restoring_a_note_is_linear() -> None:
-    def steps(subsets: int) -> int:
-        entries = [{"name": f"s{number}", "replicas": 1, "conditions": [1]} for number in range(subsets)]
-        noted = convert(united(BETA, {"subsetStatuses": entries}), ALPHA)
-        with counted() as count:
-            back = convert(noted, BETA)
-        assert back["status"]["subsetStatuses"] == entries
-        return count[0]
-
-    assert steps(800) < 5 * steps(200)
-
-
-def test_a_note_about_names_is_linear_in_subsets() -> None:
-    def steps(subsets: int) -> int:
-        change = {"path": ["status", "subsetStatuses", {"name": "s0"}, "x", "name"]}
-        obj = united(ALPHA, {"subsetStatuses": [{"name": f"s{number}"} for number in range(subsets)]})
-        note = json.dumps({"version": "v1beta1", "changes": [[change]] * subsets})
-        obj["metadata"]["annotations"] = {names.CONVERSION_DATA: note}
+        obj = made(subsets)
         with counted() as count:
             convert(obj, BETA)
         return count[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Any
 
 import orjson
@@ -9,7 +10,7 @@ import pytest
 
 from app.api import names
 from app.features.uniteddeployment import reconcile
-from app.features.uniteddeployment.plan import rollout, subsets
+from app.features.uniteddeployment.plan import subsets
 from app.features.uniteddeployment.plan.subsets import Claims
 from app.features.uniteddeployment.reconcile import Caches, UnitedDeploymentReconciler, _State
 from app.features.uniteddeployment.types import CLONE_SET, UnitedDeployment
@@ -38,6 +39,10 @@ def adaptive(*subsets: dict[str, Any], **strategy: Any) -> dict[str, Any]:
     return {"topology": {"subsets": list(subsets), "scheduleStrategy": {**RESERVE, **strategy}}}
 
 
+def is_creation(request: Request) -> bool:
+    return request.method == "POST" and "/clonesets" in request.path
+
+
 @pytest.mark.behaviour("UD-66", "UD-67")
 @in_world
 async def test_the_status_is_written_if_it_differs_and_names_no_deleted_subset(there: World) -> None:
@@ -47,9 +52,7 @@ async def test_the_status_is_written_if_it_differs_and_names_no_deleted_subset(t
     await there.settled()
     entries = (await there.status())["subsetStatuses"]
     assert [one["name"] for one in entries] == ["a", "b"]
-    writes = len(there.writes)
-    await there.settled(1000)
-    assert there.writes[writes:] == []
+    await there.writes_nothing()
     await there.respecify({"topology": {"subsets": [{"name": "b"}]}})
     await there.has(b=4)
     await there.settled()
@@ -71,33 +74,23 @@ async def test_impossible_shares_keep_the_subset_status(there: World) -> None:
     assert await there.counts() == {"a": 1, "b": 3}
 
 
-@pytest.mark.behaviour("UD-49")
+@pytest.mark.behaviour("UD-49", "UD-65", "UD-68")
 @in_world
-async def test_no_subset_shrinks_in_favor_of_one_that_cannot_be_created(there: World) -> None:
+async def test_a_workload_that_cannot_be_created_is_reported_and_retried_and_no_other_shrinks(there: World) -> None:
     await there.unite({"name": "a"}, {"name": "b"})
     await there.has(a=2, b=2)
-    there.manager.refuse = lambda request: request.method == "POST" and "/clonesets" in request.path
+    there.manager.refuse = is_creation
     await there.respecify({"topology": {"subsets": [{"name": name} for name in "abcd"]}})
     await there.says("SubsetProvisioned", "False")
     assert await there.counts() == {"a": 2, "b": 2}
-    there.manager.refuse = lambda _: False
-    await there.has(a=1, b=1, c=1, d=1)
-
-
-@pytest.mark.behaviour("UD-49", "UD-65", "UD-68")
-@in_world
-async def test_a_workload_that_cannot_be_created_is_reported_and_retried(there: World) -> None:
-    there.manager.refuse = lambda request: request.method == "POST" and "/clonesets" in request.path
-    await there.unite({"name": "a"}, {"name": "b"})
-    await there.says("SubsetProvisioned", "False")
     assert "the disk is full" in (await there.condition("SubsetProvisioned"))["message"]
     assert (await there.condition("SubsetUpdated"))["reason"] == "Error"
     there.manager.refuse = lambda _: False
-    await there.has(a=2, b=2)
+    await there.has(a=1, b=1, c=1, d=1)
     await there.settled(30)
     assert (await there.condition("SubsetProvisioned"))["status"] == "True"
     assert (await there.condition("SubsetUpdated"))["status"] == "True"
-    found = [one for one in await there.events() if one["reason"] == "FailedUpdateSubset"]
+    found = await there.events("FailedUpdateSubset")
     assert found
     assert all(one["involvedObject"]["resourceVersion"] for one in found)
 
@@ -146,24 +139,7 @@ async def test_a_workload_without_subset_label_is_released_and_replaced(there: W
     assert list(owners.values()) == [[united["metadata"]["uid"]]] * 2
     assert {name: count for name, count in (await there.counts()).items() if name} == {"a": 2, "b": 2}
     assert not [one for one in there.writes if one[0] == "delete"]
-    writes = len(there.writes)
-    await there.settled(1000)
-    assert there.writes[writes:] == []
-
-
-@pytest.mark.behaviour("UD-32")
-@in_world
-async def test_a_workload_that_loses_its_owner_is_adopted_again(there: World) -> None:
-    await there.unite({"name": "a"})
-    await there.has(a=4)
-    await there.settled()
-    found = (await there.workloads())["a"]["metadata"]
-    await there.client.patch(CLONE_SETS, found["name"], {"metadata": {"ownerReferences": None}}, NAMESPACE)
-
-    async def owners() -> Any:
-        return (await there.workloads())["a"]["metadata"].get("ownerReferences")
-
-    await there.becomes(owners, found["ownerReferences"])
+    await there.writes_nothing()
 
 
 @pytest.mark.behaviour("UD-33")
@@ -187,8 +163,7 @@ async def test_foreign_and_unlisted_workloads_are_left_alone(there: World) -> No
         await there.create(CLONE_SETS, name, workload_spec(), labels=labels, ownerReferences=owners)
     await there.unite({"name": "a"})
     await there.settled(30)
-    names = {one["metadata"]["name"]: one for one in (await there.client.list(CLONE_SETS, NAMESPACE)).items}
-    assert len(names) == 3
+    assert len((await there.client.list(CLONE_SETS, NAMESPACE)).items) == 3
     assert [one for one in there.writes if one[2] in ("theirs", "nobodys") and one[0] != "create"] == []
 
 
@@ -238,10 +213,6 @@ async def test_nothing_is_written_twice_while_the_cache_lags(there: World) -> No
     requests = [(request.path, request.body) for request in there.manager.requests if request.method == "PATCH"]
     labeled = [one for one in requests if "/pods/" in one[0]]
     assert len(labeled) == len(set(labeled)) > 0
-
-
-def is_creation(request: Request) -> bool:
-    return request.method == "POST" and "/clonesets" in request.path
 
 
 @pytest.mark.behaviour("UD-33")
@@ -321,7 +292,6 @@ async def test_patch_and_replicas_of_a_subset_are_one_write_without_a_revision(t
     await there.unite({"name": "a"}, {"name": "b"})
     await there.has(a=2, b=2)
     revision = (await there.until(there.status))["updatedRevision"]
-    before = (await there.workloads())["a"]["metadata"]
     writes = len(there.writes)
     patch = {"metadata": {"labels": {"tier": "gold"}}}
     wanted = [{"name": "a", "replicas": 4, "patch": patch}, {"name": "b"}]
@@ -330,63 +300,43 @@ async def test_patch_and_replicas_of_a_subset_are_one_write_without_a_revision(t
     await there.settled()
     made = (await there.workloads())["a"]
     assert made["spec"]["template"]["metadata"]["labels"]["tier"] == "gold"
-    written = [one for one in there.writes[writes:] if one[2] == before["name"]]
-    assert len(written) == 1
+    assert [one[2] for one in there.writes[writes:]].count(made["metadata"]["name"]) == 1
     assert (await there.status())["updatedRevision"] == revision
 
 
 @pytest.mark.behaviour("UD-29", "MGR-164")
 @in_world
-async def test_patches_of_a_large_template_are_applied_over_several_reconciles(
+async def test_workloads_of_a_large_template_are_built_over_several_reconciles(
     there: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A thousand patches of one large template would keep all other controllers waiting for a minute."""
+    """A thousand copies of a large template take gigabytes, and their patches a minute in which no other controller
+    runs. One that cannot be built does not hold up the others."""
     monkeypatch.setattr(reconcile, "BUILD_BYTES", 1)
-    built: list[str] = []
+    merged: defaultdict[str, list[float]] = defaultdict(list)
     merge = subsets.strategic_merge
 
-    def counted(target: Any, patch: Any, schema: Any) -> Any:
-        built.append(patch["spec"]["hostname"])
+    def noted(target: Any, patch: Any, schema: Any) -> Any:
+        merged[patch["spec"].get("hostname")].append(there.clock.monotonic())
         return merge(target, patch, schema)
 
-    monkeypatch.setattr(subsets, "strategic_merge", counted)
-    await there.unite(*({"name": name, "patch": {"spec": {"hostname": name}}} for name in "abc"), replicas=3)
+    monkeypatch.setattr(subsets, "strategic_merge", noted)
+    patched = [{"name": name, "patch": {"spec": {"hostname": name}}} for name in "abc"]
+    unmergeable = {"name": "a", "patch": {"spec": {"containers": [{"image": "x"}]}}}
+    await there.unite(unmergeable, *patched[1:], replicas=3)
+    await there.has(b=1, c=1)
+    await there.settled()
+    (b,), (c,) = merged["b"], merged["c"]
+    assert b < c, "one in each reconcile"
+    assert "patch of subset a" in (await there.condition("SubsetUpdated"))["message"]
+    await there.respecify({"topology": {"subsets": patched}})
     await there.has(a=1, b=1, c=1)
     await there.settled(30)
-    assert built == ["a", "b", "c"]
-    found = (await there.workloads()).values()
-    assert sorted(one["spec"]["template"]["spec"]["hostname"] for one in found) == ["a", "b", "c"]
     assert (await there.condition("SubsetProvisioned"))["status"] == "True"
     # Replicas change without the template; the workload is written with its patch.
     await there.respecify({"replicas": 6})
     await there.has(a=2, b=2, c=2)
     found = (await there.workloads()).values()
     assert sorted(one["spec"]["template"]["spec"]["hostname"] for one in found) == ["a", "b", "c"]
-
-
-@pytest.mark.behaviour("MGR-164")
-@in_world
-async def test_workloads_of_a_large_template_are_built_over_several_reconciles(
-    there: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A thousand copies of a large template take gigabytes. One that cannot be built does not hold up the others."""
-    monkeypatch.setattr(reconcile, "BUILD_BYTES", 1)
-    built: list[str] = []
-    build = rollout.built_workload
-
-    def noted(kind: str, selector: Any, subset: Any, wanted: Any) -> Any:
-        built.append(subset.name)
-        return build(kind, selector, subset, wanted)
-
-    monkeypatch.setattr(rollout, "built_workload", noted)
-    unmergeable = {"spec": {"containers": [{"image": "x"}]}}
-    await there.unite({"name": "a", "patch": unmergeable}, {"name": "b"}, {"name": "c"}, replicas=3)
-    await there.has(b=1, c=1)
-    await there.settled()
-    assert (built.count("b"), built.count("c")) == (1, 1)
-    assert "patch of subset a" in (await there.condition("SubsetUpdated"))["message"]
-    await there.respecify({"topology": {"subsets": [{"name": "a"}, {"name": "b"}, {"name": "c"}]}})
-    await there.has(a=1, b=1, c=1)
 
 
 @pytest.mark.behaviour("UD-26")

@@ -70,7 +70,7 @@ def test_fixed_shares_come_first_and_the_rest_is_equal(row: str) -> None:
     assert [found[subset.name] for subset in subsets] == [int(one) for one in wanted.split(",")]
 
 
-def bounded(least: str, most: str, **columns: str) -> list[Subset]:
+def bounded(least: str, most: str) -> list[Subset]:
     count = max(len(numbers(least, 1)), len(numbers(most, 1)))
     lows, highs = numbers(least, count), numbers(most, count)
     return [

@@ -27,6 +27,7 @@ from app.kube.clock import rfc3339
 from app.kube.objects import Pod
 from app.pods.revisions import Revision
 from app.workloads.settings import Revisions
+from tests.features.uniteddeployment.world import united_spec
 from tests.kit import objects
 
 Json = dict[str, Any]
@@ -177,41 +178,23 @@ def test_the_schedulable_condition_follows_the_reserved_pods(
 # ---- the whole plan
 
 
-def united(kind: str = "cloneSetTemplate", more: Json | None = None, **spec: Any) -> UnitedDeployment:
-    template = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "main"}]}}
-    body: Json = {"selector": {"matchLabels": {"app": "web"}}, "template": template, **(more or {})}
-    return UnitedDeployment.model_validate(
-        {
-            "apiVersion": "apps.kruise.io/v1beta1",
-            "kind": "UnitedDeployment",
-            "metadata": {"name": "web", "namespace": "shop", "uid": "u"},
-            "spec": {
-                "replicas": 6,
-                "selector": {"matchLabels": {"app": "web"}},
-                "template": {kind: {"metadata": {"labels": {"app": "web"}}, "spec": body}},
-                "topology": {
-                    "subsets": [{"name": "a", "maxReplicas": 3}, {"name": "b"}],
-                    "scheduleStrategy": {"type": "Adaptive", "adaptive": {"reserveUnschedulablePods": True}},
-                },
-                **spec,
-            },
-        }
-    )
+def united(subset: str, kind: str = "cloneSetTemplate", **more: Any) -> UnitedDeployment:
+    spec = united_spec(6, kind)
+    spec["template"][kind]["spec"] |= more
+    spec["topology"] = {
+        "subsets": [{"name": subset, "maxReplicas": 3}, {"name": "b"}],
+        "scheduleStrategy": {"type": "Adaptive", "adaptive": {"reserveUnschedulablePods": True}},
+    }
+    return UnitedDeployment.model_validate({"metadata": {"name": "web", "namespace": "shop", "uid": "u"}, "spec": spec})
 
 
 def workload(name: str, replicas: int, ready: int) -> SubsetWorkload:
-    return decode_subset_workload(
-        orjson.dumps(
-            {
-                "metadata": {
-                    "name": f"web-{name}-x",
-                    "labels": {"apps.kruise.io/subset-name": name, REVISION: "web-2"},
-                },
-                "spec": {"replicas": replicas},
-                "status": {"replicas": replicas, "readyReplicas": ready},
-            }
-        )
-    )
+    body = {
+        "metadata": {"name": f"web-{name}-x", "labels": {"apps.kruise.io/subset-name": name, REVISION: "web-2"}},
+        "spec": {"replicas": replicas},
+        "status": {"replicas": replicas, "readyReplicas": ready},
+    }
+    return decode_subset_workload(orjson.dumps(body))
 
 
 def situated(
@@ -236,46 +219,13 @@ def statuses(**conditions: Json | None) -> Json:
     }
 
 
-def ready(prefix: str, count: int, label: str | None = "false", since: float = 900) -> list[Pod]:
-    return [pod(f"{prefix}{index}", label=label, ready=since) for index in range(count)]
-
-
-@pytest.mark.behaviour("UD-35", "UD-39", "UD-56", "UD-57", "UD-63")
-def test_a_reservation_ends_when_its_pods_run() -> None:
-    owner = united()
-    first = situated(owner, {})
-    assert rollout.allocated(first).replicas == {"a": 3, "b": 3}
-    # Two Pods of a find no node for 30 s.
-    pending = [pod("a1", label="false", pending=31), pod("a2", label="false", pending=31)]
-    second = situated(
-        owner,
-        {"a": [*ready("a", 1), *pending], "b": ready("b", 3)},
-        statuses(a=condition("True"), b=condition("True")),
-        a=3,
-        b=3,
-    )
-    assert rollout.allocated(second).replicas == {"a": 3, "b": 5}
-    assert {one.metadata.name: label for one, label in second.reservations["a"].labels} == {"a1": True, "a2": True}
-    # One of them is ready for 300 s, the other is not.
-    third = situated(
-        owner,
-        {"a": [*ready("a", 2, since=301), pod("a2", label="true", pending=600)], "b": ready("b", 5)},
-        statuses(a=condition("False"), b=condition("True")),
-        a=3,
-        b=5,
-    )
-    assert rollout.allocated(third).replicas == {"a": 3, "b": 4}
-    # And the other.
-    fourth = situated(
-        owner, {"a": ready("a", 3), "b": ready("b", 4)}, statuses(a=condition("False"), b=condition("True")), a=3, b=4
-    )
-    assert rollout.allocated(fourth).replicas == {"a": 3, "b": 3}
-    assert (fourth.condition("a") or {})["status"] == "True"
+def ready(prefix: str, count: int) -> list[Pod]:
+    return [pod(f"{prefix}{index}", label="false", ready=900) for index in range(count)]
 
 
 @pytest.mark.behaviour("UD-53")
 def test_a_new_subset_gets_substitutes_until_its_pods_run() -> None:
-    owner = united(topology={"subsets": [{"name": "new", "maxReplicas": 3}, {"name": "b"}], **strategy()})
+    owner = united("new")
     here = situated(owner, {"b": ready("b", 6)}, statuses(b=condition("True")), b=6)
     assert (here.condition("new") or {})["reason"] == "created"
     assert rollout.allocated(here).replicas == {"new": 3, "b": 6}
@@ -284,31 +234,20 @@ def test_a_new_subset_gets_substitutes_until_its_pods_run() -> None:
     assert rollout.allocated(alone).replicas == {"new": 3, "b": 3}
 
 
-def strategy() -> Json:
-    return {"scheduleStrategy": {"type": "Adaptive", "adaptive": {"reserveUnschedulablePods": True}}}
-
-
 @pytest.mark.behaviour("UD-58")
 @pytest.mark.parametrize(
-    ("kind", "more", "field", "wanted"),
+    ("kind", "strategy", "wanted"),
     [
-        pytest.param("cloneSetTemplate", {}, "updateStrategy", 3, id="CloneSet"),
-        pytest.param("deploymentTemplate", {}, "strategy", 3, id="Deployment"),
-        pytest.param(
-            "deploymentTemplate",
-            {"strategy": {"rollingUpdate": {"maxUnavailable": 5}}},
-            "strategy",
-            5,
-            id="more allowed",
-        ),
-        pytest.param("deploymentTemplate", {"strategy": {"type": "Recreate"}}, "strategy", None, id="all at once"),
-        pytest.param(
-            "cloneSetTemplate", {"updateStrategy": {"type": "OnDelete"}}, "updateStrategy", None, id="by hand"
-        ),
+        pytest.param("cloneSetTemplate", {}, 3, id="CloneSet"),
+        pytest.param("deploymentTemplate", {}, 3, id="Deployment"),
+        pytest.param("deploymentTemplate", {"rollingUpdate": {"maxUnavailable": 5}}, 5, id="more allowed"),
+        pytest.param("deploymentTemplate", {"type": "Recreate"}, None, id="all at once"),
+        pytest.param("cloneSetTemplate", {"type": "OnDelete"}, None, id="by hand"),
     ],
 )
-def test_stuck_pods_do_not_block_a_rollout(kind: str, more: Json, field: str, wanted: int | None) -> None:
-    owner = united(kind, more)
+def test_stuck_pods_do_not_block_a_rollout(kind: str, strategy: Json, wanted: int | None) -> None:
+    field = "strategy" if kind == "deploymentTemplate" else "updateStrategy"
+    owner = united("a", kind, **{field: strategy})
     pods = {"a": [pod("a0", old=True, ready=900), pod("a1", pending=40), pod("a2", pending=40)], "b": ready("b", 6)}
     rolling = {"conditions": [{"type": "UnitedDeploymentUpdated", "status": "False", "lastTransitionTime": ago(99)}]}
     status = statuses(a=condition("False"), b=condition("True")) | rolling
@@ -316,29 +255,58 @@ def test_stuck_pods_do_not_block_a_rollout(kind: str, more: Json, field: str, wa
     made, errors = rollout.wanted(here, {"a": 3, "b": 6})
     assert errors == {}
     built = made["a"].built
-    spec = built.spec if built is not None else {}
-    given = (spec.get(field) or {}).get("rollingUpdate", {}).get("maxUnavailable")
+    given = (built.spec if built is not None else {}).get(field, {}).get("rollingUpdate", {}).get("maxUnavailable")
     assert (made["a"].max_unavailable, given) == (wanted, wanted)
     assert made["b"].max_unavailable is None
+
+
+def status_after(
+    present: Json, subsets: list[SubsetState], outcome: Outcome, updated: Updated, *, replicas: int, reserves: bool
+) -> Json:
+    return status_of(
+        present,
+        subsets,
+        outcome,
+        updated,
+        revision="web-2",
+        replicas=replicas,
+        collisions=0,
+        selector="app=web",
+        reserves=reserves,
+        generation=4,
+        now=NOW,
+    )
 
 
 @pytest.mark.behaviour("UD-40", "UD-63", "UD-64")
 def test_the_status_counts_working_pods_and_selects_them() -> None:
     states = [SubsetState("a", 3, 0, 3, 1, condition("False"), 2), SubsetState("b", 5, 0, 5, 5)]
-    made = status_of(
-        {},
-        states,
-        Outcome(),
-        Updated(8, 6, 6),
-        revision="web-2",
-        replicas=6,
-        collisions=0,
-        selector="app=web",
-        reserves=True,
-        generation=1,
-        now=NOW,
-    )
+    made = status_after({}, states, Outcome(), Updated(8, 6, 6), replicas=6, reserves=True)
     assert (made["replicas"], made["readyReplicas"], made["reservedPods"]) == (6, 6, 2)
     assert made["labelSelector"] == f"app=web,{LABEL}=false"
     assert made["subsetStatuses"][0]["reservedPods"] == 2
     assert "reservedPods" not in made["subsetStatuses"][1]
+
+
+@pytest.mark.behaviour("UD-46", "UD-61", "UD-65", "UD-70")
+def test_the_status_changes_its_revision_when_all_pods_are_ready() -> None:
+    def made(present: Json, updated_ready: int, outcome: Outcome) -> Json:
+        subsets = [SubsetState("a", 2, 0, 2, 2), SubsetState("b", 1, 0, 1, 1)]
+        updated = Updated(3, updated_ready, updated_ready)
+        return status_after(present, subsets, outcome, updated, replicas=3, reserves=False)
+
+    first = made({"currentRevision": "web-1"}, 2, Outcome(changed=True))
+    assert (first["currentRevision"], first["replicas"], first["readyReplicas"]) == ("web-1", 3, 3)
+    conditions = {one["type"]: (one["status"], one.get("reason", "")) for one in first["conditions"]}
+    assert conditions == {
+        "UnitedDeploymentUpdated": ("False", "UnitedDeploymentRevisionUpdating"),
+        "SubsetProvisioned": ("True", ""),
+        "SubsetUpdated": ("True", ""),
+        "Available": ("True", "MinimumReplicasAvailable"),
+        "Progressing": ("True", "UnitedDeploymentProgressing"),
+    }
+    second = made(first, 3, Outcome())
+    assert second["currentRevision"] == "web-2"
+    failed = made(second, 3, Outcome(error="no"))
+    assert next(one for one in failed["conditions"] if one["type"] == "SubsetUpdated")["reason"] == "Error"
+    assert made(failed, 3, Outcome(error="no")) == failed

@@ -12,9 +12,9 @@ import pytest
 from app.api.conversion import convert
 from app.features.cloneset.kind import CLONE_SET
 from app.features.uniteddeployment.plan.allocation import Pending, pending_pods, schedulability
-from app.features.uniteddeployment.plan.status import Outcome, SubsetState, Updated, status_of
 from app.features.uniteddeployment.plan.subsets import (
     SubsetError,
+    SubsetWorkload,
     Wanted,
     built_workload,
     claim,
@@ -28,10 +28,11 @@ from app.features.uniteddeployment.plan.subsets import (
 )
 from app.features.uniteddeployment.types import Subset, UnitedDeployment
 from app.kube.clock import rfc3339
-from app.kube.objects import decode_pod
+from app.kube.objects import Pod
 from app.kube.resources import DEPLOYMENTS, Resource
 from app.pods.revisions import revision_hash
 from tests.admission.recorded import DATA
+from tests.kit import objects
 
 Json = dict[str, Any]
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -136,21 +137,21 @@ def test_names_start_with_object_and_subset_if_valid() -> None:
     ("change", "differs"),
     [
         ({}, False),
-        ({"spec": {"replicas": 2, "updateStrategy": {"rollingUpdate": {"partition": 1}}}}, True),
-        ({"spec": {"replicas": 3, "updateStrategy": {"rollingUpdate": {"partition": 0}}}}, True),
-        ({"spec": {"replicas": 3, "updateStrategy": {"rollingUpdate": {"partition": "33%"}}}}, False),
+        ({"replicas": 2}, True),
+        ({"partition": 0}, True),
+        ({"partition": "33%"}, False),
         ({"revision": "web-0"}, True),
         ({"patch": "{}"}, True),
     ],
 )
 def test_a_workload_is_updated_only_if_it_differs(change: Json, differs: bool) -> None:
+    given = {"replicas": 3, "partition": 1, "revision": "web-1", "patch": "", **change}
     stored = {
         "metadata": {
-            "name": "web-a-x",
-            "labels": {**built().labels, "apps.kruise.io/controller-revision-hash": change.get("revision", "web-1")},
-            "annotations": {"apps.kruise.io/subset-patch": change.get("patch", "")},
+            "labels": {"apps.kruise.io/controller-revision-hash": given["revision"]},
+            "annotations": {"apps.kruise.io/subset-patch": given["patch"]},
         },
-        "spec": change.get("spec", {"replicas": 3, "updateStrategy": {"rollingUpdate": {"partition": 1}}}),
+        "spec": {"replicas": given["replicas"], "updateStrategy": {"rollingUpdate": {"partition": given["partition"]}}},
     }
     found = decode_subset_workload(orjson.dumps(stored))
     assert needs_update("cloneSetTemplate", found, wanted(Subset(name="a"))) is differs
@@ -200,73 +201,38 @@ def test_a_subset_with_pods_unscheduled_for_too_long_is_unschedulable(
 
 @pytest.mark.behaviour("UD-55")
 def test_unscheduled_pods_count_after_a_delay() -> None:
-    def pod(age: float, **more: Any) -> Any:
+    def pod(age: float, phase: str = "Pending", node: str = "") -> Pod:
         created = rfc3339(NOW - timedelta(seconds=age))
         conditions = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
-        body = {"metadata": {"name": "p", "creationTimestamp": created}, "spec": {}, "status": {"phase": "Pending"}}
-        body["status"]["conditions"] = conditions
-        return decode_pod(orjson.dumps({**body, **more}))
+        return objects.pod(phase=phase, node=node, conditions=conditions, creationTimestamp=created)
 
-    pods = [pod(31), pod(10), pod(25), pod(99, spec={"nodeName": "n"}), pod(99, status={"phase": "Running"})]
+    pods = [pod(31), pod(10), pod(25), pod(99, node="n"), pod(99, "Running")]
     found = pending_pods(pods, 30, NOW)
     assert found.timed_out == 1
     assert found.remaining == pytest.approx(5)
 
 
-@pytest.mark.behaviour("UD-46", "UD-61", "UD-65", "UD-70")
-def test_the_status_changes_its_revision_when_all_pods_are_ready() -> None:
-    def made(present: Json, updated_ready: int, outcome: Outcome) -> Json:
-        subsets = [SubsetState("a", 2, 0, 2, 2), SubsetState("b", 1, 0, 1, 1)]
-        return status_of(
-            present,
-            subsets,
-            outcome,
-            Updated(3, updated_ready, updated_ready),
-            revision="web-2",
-            replicas=3,
-            collisions=0,
-            selector="app=web",
-            reserves=False,
-            generation=4,
-            now=NOW,
-        )
-
-    first = made({"currentRevision": "web-1"}, 2, Outcome(changed=True))
-    assert (first["currentRevision"], first["replicas"], first["readyReplicas"]) == ("web-1", 3, 3)
-    conditions = {one["type"]: (one["status"], one.get("reason", "")) for one in first["conditions"]}
-    assert conditions == {
-        "UnitedDeploymentUpdated": ("False", "UnitedDeploymentRevisionUpdating"),
-        "SubsetProvisioned": ("True", ""),
-        "SubsetUpdated": ("True", ""),
-        "Available": ("True", "MinimumReplicasAvailable"),
-        "Progressing": ("True", "UnitedDeploymentProgressing"),
-    }
-    second = made(first, 3, Outcome())
-    assert second["currentRevision"] == "web-2"
-    failed = made(second, 3, Outcome(error="no"))
-    assert next(one for one in failed["conditions"] if one["type"] == "SubsetUpdated")["reason"] == "Error"
-    assert made(failed, 3, Outcome(error="no")) == failed
-
-
-def workload(name: str, created: str, subset: str = "a", **metadata: Any) -> Any:
+def workload(name: str, created: int, subset: str = "a", **metadata: Any) -> SubsetWorkload:
+    """A workload created in this second."""
     labels = {"app": "web", "apps.kruise.io/subset-name": subset}
+    at = f"2026-01-01T00:00:0{created}Z"
     return decode_subset_workload(
-        orjson.dumps({"metadata": {"name": name, "labels": labels, "creationTimestamp": created, **metadata}})
+        orjson.dumps({"metadata": {"name": name, "labels": labels, "creationTimestamp": at, **metadata}})
     )
 
 
 @pytest.mark.behaviour("UD-32", "UD-33")
 def test_each_workload_is_kept_adopted_released_or_deleted() -> None:
-    first, second = workload("a1", "2026-01-01T00:00:01Z"), workload("a2", "2026-01-01T00:00:00Z")
-    gone = workload("gone", "2026-01-01T00:00:00Z", deletionTimestamp="2026-01-01T00:00:09Z")
-    other, removed = workload("other", "2026-01-01T00:00:00Z"), workload("z1", "2026-01-01T00:00:00Z", "z")
-    relabeled = workload("b1", "2026-01-01T00:00:00Z", "b", labels={"apps.kruise.io/subset-name": "b"})
+    unmatched = {"apps.kruise.io/subset-name": "b"}
+    first, second = workload("a1", 1), workload("a2", 0)
+    gone = workload("gone", 0, deletionTimestamp="2026-01-01T00:00:09Z")
+    other, removed, relabeled = workload("other", 0), workload("z1", 0, "z"), workload("b1", 0, labels=unmatched)
     orphans = [
-        workload("b3", "2026-01-01T00:00:03Z", "b"),
-        workload("b2", "2026-01-01T00:00:02Z", "b"),
-        workload("a9", "2026-01-01T00:00:00Z"),
-        workload("z2", "2026-01-01T00:00:00Z", "z"),
-        workload("b0", "2026-01-01T00:00:00Z", "b", labels={"apps.kruise.io/subset-name": "b"}),
+        workload("b3", 3, "b"),
+        workload("b2", 2, "b"),
+        workload("a9", 0),
+        workload("z2", 0, "z"),
+        workload("b0", 0, labels=unmatched),
     ]
     owned = {"cloneSetTemplate": [first, second, gone, removed, relabeled], "deploymentTemplate": [other]}
     found = claim("cloneSetTemplate", {"a", "b"}, owned, orphans, lambda labels: labels.get("app") == "web")
@@ -289,11 +255,9 @@ def test_pods_that_block_a_native_statefulset_are_found() -> None:
         "status": {"observedGeneration": 2, "updateRevision": "r2"},
     }
 
-    def pod(ordinal: int, revision: str, of_set: str, ready: bool = False, **metadata: Any) -> Any:
+    def pod(ordinal: int, revision: str, of_set: str, ready: bool = False, **metadata: Any) -> Pod:
         labels = {united: revision, own: of_set}
-        status = {"phase": "Running", "conditions": [{"type": "Ready", "status": str(ready)}]}
-        named = {"name": f"web-a-x-{ordinal}", "labels": labels, **metadata}
-        return decode_pod(orjson.dumps({"metadata": named, "spec": {}, "status": status}))
+        return objects.pod(f"web-a-x-{ordinal}", ready=ready, labels=labels, **metadata)
 
     pods = [
         pod(0, "web-1", "r1"),
@@ -331,5 +295,5 @@ A_CLONE_SET = {"apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet", "nam
 )
 def test_a_pod_belongs_to_the_subset_of_its_workload(resource: Resource, owner: Json | None, mine: bool) -> None:
     references = [{**owner, "controller": True}] if owner is not None else []
-    found = decode_pod(orjson.dumps({"metadata": {"name": "p", "ownerReferences": references}, "spec": {}}))
-    assert is_of(resource, workload("web-a-x", "2026-01-01T00:00:00Z", uid="w"), found) is mine
+    found = objects.pod(namespace=None, ownerReferences=references)
+    assert is_of(resource, workload("web-a-x", 0, uid="w"), found) is mine
