@@ -2,44 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from datetime import datetime
-from random import Random
 from typing import Any
 
 import pytest
 
-from app.api.crd import manifest
 from app.features.advancedcronjob.feature import FEATURE
 from app.features.advancedcronjob.kind import ADVANCED_CRON_JOB
-from app.features.advancedcronjob.reconcile import BY_CRON, AdvancedCronJobReconciler, Caches, cron_keys
-from app.features.advancedcronjob.types import AdvancedCronJob
 from app.features.broadcastjob.kind import BROADCAST_JOB
-from app.features.broadcastjob.types import BroadcastJob
 from app.features.imagepull.kind import IMAGE_LIST_PULL_JOB
-from app.kube.client import Client
 from app.kube.clock import rfc3339
-from app.kube.errors import KubeError
-from app.kube.events import EventRecorder
-from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, JOBS, NAMESPACES, ObjectKey, Resource
-from app.kube.store import Change, Store
-from app.sandbox.apiserver.server import ApiServer
-from tests.features.jobs.world import World, worlds
-from tests.kit.transports import Connection
-from tests.kit.virtualtime import VirtualClock, run
+from app.kube.resources import JOBS, Resource
+from tests.features.jobs.world import NAMESPACE, World, worlds
+from tests.kit.objects import owner_of
 
 Json = dict[str, Any]
 CRONS = ADVANCED_CRON_JOB.resource()
 BROADCAST_JOBS = BROADCAST_JOB.resource()
 IMAGE_JOBS = IMAGE_LIST_PULL_JOB.resource()
 POD: Json = {"containers": [{"name": "main", "image": "busybox"}], "restartPolicy": "Never"}
-JOB: Json = {
-    "jobTemplate": {
-        "metadata": {"labels": {"team": "x"}, "annotations": {"note": "y"}},
-        "spec": {"template": {"spec": POD}},
-    }
-}
-BROADCAST: Json = {"broadcastJobTemplate": {"metadata": {"labels": {"team": "x"}}, "spec": {"template": {"spec": POD}}}}
+TEMPLATE: Json = {"metadata": {"labels": {"team": "x"}}, "spec": {"template": {"spec": POD}}}
+JOB: Json = {"jobTemplate": TEMPLATE}
+BROADCAST: Json = {"broadcastJobTemplate": TEMPLATE}
 IMAGES: Json = {"imageListPullJobTemplate": {"spec": {"images": ["busybox"], "completionPolicy": {"type": "Always"}}}}
 
 
@@ -103,13 +87,8 @@ async def test_a_job_of_each_kind_is_created_on_time(there: World, template: Jso
 @in_world
 async def test_a_few_finished_jobs_are_kept(there: World) -> None:
     await cron(there, schedule="* * * * *", successfulJobsHistoryLimit=2, failedJobsHistoryLimit=1)
-    for type_ in ("Complete", "Failed", "Complete", "Failed"):
-        count = len(creations(there))
-
-        async def another(before: int = count) -> bool:
-            return len(creations(there)) > before
-
-        await there.until(another, 70)
+    for count, type_ in enumerate(("Complete", "Failed", "Complete", "Failed"), 1):
+        await there.becomes(lambda: len(creations(there)), count, 70)
         await there.settled(1.0)
         await ends(there, creations(there)[-1], type_)
         await there.settled(2.0)
@@ -137,12 +116,9 @@ async def test_replace_deletes_all_running_jobs(there: World) -> None:
     await cron(there, schedule="* * * * *")
     former = await made(there, 2)
     await there.change(CRONS, "acj", {"spec": {"concurrencyPolicy": "Replace"}})
-
-    async def look() -> bool:
-        names = await there.names(JOBS)
-        return len(names) == 1 and names[0] not in former
-
-    await there.until(look, 70)
+    await there.settled(60)
+    (name,) = await there.names(JOBS)
+    assert name not in former
 
 
 @pytest.mark.behaviour("ACJ-13", "ACJ-15")
@@ -162,17 +138,15 @@ async def test_a_paused_schedule_starts_the_latest_missed_run_on_resume(there: W
 async def test_each_minute_runs_once_even_without_kept_jobs(there: World) -> None:
     await cron(there, BROADCAST, schedule="* * * * *", successfulJobsHistoryLimit=0)
     begin = there.clock.now()
-    seen = 0
+    found: list[str] = []
     while there.clock.now().timestamp() < begin.timestamp() + 120 * 60:
         await there.settled(10.0)
-        found = creations(there, "BroadcastJob")
-        if len(found) > seen:
-            seen = len(found)
+        if len(creations(there, "BroadcastJob")) > len(found):
+            found = creations(there, "BroadcastJob")
             await ends(there, found[-1], kind=BROADCAST_JOBS)
-    assert 119 <= seen <= 120
-    assert len(set(creations(there, "BroadcastJob"))) == seen
-    times = [int(name.removeprefix("acj-")) for name in creations(there, "BroadcastJob")]
-    assert times == list(range(times[0], times[0] + 60 * seen, 60))
+    assert 119 <= len(found) <= 120
+    times = [int(name.removeprefix("acj-")) for name in found]
+    assert times == list(range(times[0], times[0] + 60 * len(found), 60))
 
 
 @pytest.mark.behaviour("ACJ-26", "ACJ-27")
@@ -199,105 +173,73 @@ async def test_an_unreadable_schedule_is_reported_once_and_not_retried(there: Wo
     await made(there, 1, seconds=70)
 
 
-Reconcile = Callable[[], Awaitable[Any]]
-
-
-async def blind(policy: str, scenario: Callable[[Client, Connection, Reconcile], Awaitable[None]]) -> None:
-    """Run a scenario with a controller whose caches never show a job."""
-    clock = VirtualClock()
-    api = ApiServer(clock=clock, rng=Random(1))
-    client, manager = Client(api.transport(), clock), Connection(api.transport())
-    for kind in (ADVANCED_CRON_JOB, BROADCAST_JOB):
-        await client.create(CUSTOMRESOURCEDEFINITIONS, manifest(kind))
-    await clock.sleep(5.0)
-    await client.create(NAMESPACES, {"metadata": {"name": "work"}})
-    head = {"apiVersion": CRONS.api_version, "kind": CRONS.kind, "metadata": {"name": "acj"}}
-    spec = {"schedule": "* * * * *", "concurrencyPolicy": policy, "template": BROADCAST}
-    crons: Store[AdvancedCronJob] = Store()
-    crons.put(AdvancedCronJob.model_validate(await client.create(CRONS, {**head, "spec": spec}, "work")))
-    empty: Any = [Store({BY_CRON: cron_keys}) for _ in range(3)]
-    ours = Client(manager, clock)
-    reconciler = AdvancedCronJobReconciler(ours, Caches(crons, *empty), EventRecorder(ours, "test"))
-
-    async def reconcile() -> Any:
-        cron = AdvancedCronJob.model_validate(await client.get(CRONS, "acj", "work"))
-        crons.put(cron)
-        # An event of another job does not mean that the cache shows the latest.
-        owner = {"apiVersion": CRONS.api_version, "kind": CRONS.kind, "name": "acj", "uid": cron.metadata.uid}
-        head = {"name": "acj-1", "namespace": "work", "uid": "1", "ownerReferences": [{**owner, "controller": True}]}
-        other = BroadcastJob.model_validate({"metadata": head, "spec": {"template": {}}})
-        reconciler.keys_for_child(Change(other, None))
-        return await reconciler(ObjectKey("work", "acj"))
-
-    await scenario(client, manager, reconcile)
-    api.close()
+async def unseen(there: World, policy: str) -> list[str]:
+    """Create a schedule whose first job has started, while the controller's cache never shows a BroadcastJob."""
+    there.manager.holds_back = lambda request: request.path.endswith("/broadcastjobs")
+    await cron(there, BROADCAST, schedule="* * * * *", concurrencyPolicy=policy)
+    return await made(there, 1, BROADCAST_JOBS, 70)
 
 
 @pytest.mark.behaviour("ACJ-16", "ACJ-18")
-def test_an_unseen_finished_job_blocks_nothing() -> None:
-    async def scenario(client: Client, _: Connection, reconcile: Reconcile) -> None:
-        for number in range(3):
-            await client.clock.sleep(60.0)
-            await reconcile()
-            found = (await client.list(BROADCAST_JOBS, "work")).items
-            assert len(found) == 1, number
-            await reconcile()
-            await client.delete(BROADCAST_JOBS, found[0]["metadata"]["name"], "work")
-
-    run(blind("Forbid", scenario))
+@in_world
+async def test_an_unseen_finished_job_blocks_nothing(there: World) -> None:
+    former = await unseen(there, "Forbid")
+    for _ in range(2):
+        await there.client.delete(BROADCAST_JOBS, former[0], NAMESPACE)
+        await there.settled(60)
+        latest = await there.names(BROADCAST_JOBS)
+        assert len(latest) == 1
+        assert latest != former
+        former = latest
 
 
 @pytest.mark.behaviour("ACJ-16", "ACJ-18")
-def test_another_object_with_the_name_of_an_unseen_job_blocks_nothing() -> None:
+@in_world
+async def test_another_object_with_the_name_of_an_unseen_job_blocks_nothing(there: World) -> None:
     """Otherwise the schedule would never run again."""
-
-    async def scenario(client: Client, _: Connection, reconcile: Reconcile) -> None:
-        await client.clock.sleep(60.0)
-        await reconcile()
-        (former,) = (await client.list(BROADCAST_JOBS, "work")).items
-        name = former["metadata"]["name"]
-        await client.delete(BROADCAST_JOBS, name, "work")
-        await client.create(BROADCAST_JOBS, {**former, "metadata": {"name": name}}, "work")
-        await client.clock.sleep(60.0)
-        await reconcile()
-        assert len((await client.list(BROADCAST_JOBS, "work")).items) == 2
-
-    run(blind("Forbid", scenario))
+    (name,) = await unseen(there, "Forbid")
+    former = await there.get(BROADCAST_JOBS, name)
+    assert former is not None
+    await there.client.delete(BROADCAST_JOBS, name, NAMESPACE)
+    await there.create(BROADCAST_JOBS, name, former["spec"])
+    await there.settled(60)
+    assert len(await there.names(BROADCAST_JOBS)) == 2
 
 
 @pytest.mark.behaviour("ACJ-16", "ACJ-26")
-@pytest.mark.parametrize("tries", [1, 2], ids=["not tried again before the next run", "tried again"])
+@pytest.mark.parametrize("found", [False, True], ids=["not found before the next run", "found"])
 @pytest.mark.parametrize("policy", ["Forbid", "Replace"])
-def test_a_job_whose_creation_got_no_answer_does_not_run_beside_the_next(policy: str, tries: int) -> None:
-    async def scenario(client: Client, manager: Connection, reconcile: Reconcile) -> None:
-        await client.clock.sleep(60.0)
-        manager.lose = lambda request: request.method == "POST"
-        with pytest.raises(KubeError):
-            await reconcile()
-        manager.lose = lambda _: False
-        if tries > 1:
-            await reconcile()
-        await client.clock.sleep(60.0)
-        await reconcile()
-        assert len((await client.list(BROADCAST_JOBS, "work")).items) == 1
-
-    run(blind(policy, scenario))
+@in_world
+async def test_a_job_whose_creation_got_no_answer_does_not_run_beside_the_next(
+    there: World, policy: str, found: bool
+) -> None:
+    there.manager.lose = lambda request: (request.method, request.path[-14:]) == ("POST", "/broadcastjobs")
+    there.manager.refuse = lambda request: not found and (request.method, "/acj-" in request.path) == ("GET", True)
+    await unseen(there, policy)
+    there.manager.lose = lambda _: False
+    # An event of another job does not mean that the cache shows the latest.
+    owner = owner_of(await there.client.get(CRONS, "acj", NAMESPACE))
+    await there.create(JOBS, "other", {"template": {"spec": POD}}, ownerReferences=[owner])
+    await ends(there, "other")
+    await there.settled(60)
+    there.manager.refuse = lambda _: False
+    await there.settled(60)
+    assert len(await there.names(BROADCAST_JOBS)) == 1
 
 
 @pytest.mark.behaviour("ACJ-16")
-def test_a_schedule_that_is_replaced_has_no_runs_of_its_predecessor() -> None:
-    async def scenario(client: Client, _: Connection, reconcile: Reconcile) -> None:
-        await client.clock.sleep(60.0)
-        await reconcile()
-        await client.clock.sleep(90.0)
-        former = await client.get(CRONS, "acj", "work")
-        await client.delete(CRONS, "acj", "work")
-        metadata = {"name": "acj"}
-        await client.create(CRONS, {**former, "metadata": metadata, "status": {}}, "work")
-        await reconcile()
-        assert len((await client.list(BROADCAST_JOBS, "work")).items) == 1
-
-    run(blind("Allow", scenario))
+@in_world
+async def test_a_schedule_that_is_replaced_has_no_runs_of_its_predecessor(there: World) -> None:
+    first = await unseen(there, "Allow")
+    await there.change(CRONS, "acj", {"spec": {"paused": True}})
+    await there.settled(90)
+    there.manager.holds_back = lambda request: request.path.endswith("jobs")
+    former = await there.client.get(CRONS, "acj", NAMESPACE)
+    await there.client.delete(CRONS, "acj", NAMESPACE)
+    await there.create(CRONS, "acj", {**former["spec"], "paused": False})
+    there.manager.holds_back = lambda request: request.path.endswith("/broadcastjobs")
+    await there.settled(1)
+    assert creations(there, "BroadcastJob") == first
 
 
 @pytest.mark.behaviour("ACJ-15", "ACJ-16", "ACJ-27")
@@ -336,10 +278,8 @@ async def test_after_many_missed_runs_the_latest_is_started_with_a_warning(there
 async def test_a_job_that_lost_its_owner_is_no_longer_active(there: World) -> None:
     await cron(there)
     (first,) = await made(there, 1)
-
-    async def active() -> list[str]:
-        return [one["name"] for one in (await there.status_of(CRONS, "acj")).get("active", [])]
-
-    await there.becomes(active, [first])
+    await there.settled(2.0)
+    assert [one["name"] for one in (await there.status_of(CRONS, "acj"))["active"]] == [first]
     await there.change(JOBS, first, {"metadata": {"ownerReferences": None}})
-    await there.becomes(active, [])
+    await there.settled(2.0)
+    assert "active" not in await there.status_of(CRONS, "acj")

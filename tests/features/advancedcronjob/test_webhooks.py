@@ -20,21 +20,16 @@ JOB: Json = {"jobTemplate": {"spec": {"template": {"spec": POD}}}}
 
 
 def images(**spec: Any) -> Json:
-    return {
-        "imageListPullJobTemplate": {
-            "metadata": {"labels": {"team": "x"}},
-            "spec": {"images": ["busybox"], "completionPolicy": {}, **spec},
-        }
-    }
+    body = {"images": ["busybox"], "completionPolicy": {}, **spec}
+    return {"imageListPullJobTemplate": {"metadata": {"labels": {"team": "x"}}, "spec": body}}
 
 
 def cron(version: str = BETA, name: str = "acj", **spec: Any) -> Json:
-    body = {"schedule": "*/5 * * * *", "template": JOB, **spec}
     return {
         "apiVersion": version,
         "kind": "AdvancedCronJob",
         "metadata": {"name": name, "namespace": "n"},
-        "spec": body,
+        "spec": {"schedule": "*/5 * * * *", "template": JOB, **spec},
     }
 
 
@@ -43,18 +38,14 @@ def write(obj: Json, old: Json | None = None) -> Written:
 
 
 @pytest.mark.behaviour("ACJ-4")
-@pytest.mark.parametrize("template", [
-    images(completionPolicy=3),
-    {"broadcastJobTemplate": {"spec": {"template": 5}}},
-    {"imageListPullJobTemplate": True},
+@pytest.mark.parametrize(("template", "field"), [
+    (images(completionPolicy=3), "completionPolicy"),
+    ({"broadcastJobTemplate": {"spec": {"template": 5}}}, "template"),
+    ({"imageListPullJobTemplate": True}, "imageListPullJobTemplate"),
 ])  # fmt: skip
-def test_mistyped_template_fields_are_refused_by_name(template: Json) -> None:
+def test_mistyped_template_fields_are_refused_by_name(template: Json, field: str) -> None:
     errors = list(spec_errors(cron(template=template)["spec"], None, [], datetime(2026, 11, 22, tzinfo=UTC)))
-    assert [str(one).partition(":")[0].rpartition(".")[2] for one in errors] in (
-        ["completionPolicy"],
-        ["template"],
-        ["imageListPullJobTemplate"],
-    )
+    assert [str(one).partition(":")[0].rpartition(".")[2] for one in errors] == [field]
 
 
 @pytest.mark.behaviour("ACJ-3", "ACJ-4", "ACJ-24", "ACJ-26", "U-55")
@@ -65,8 +56,6 @@ def test_mistyped_template_fields_are_refused_by_name(template: Json) -> None:
     (cron(schedule="TZ=UTC * * * * *", timeZone="UTC"), "cannot use both timeZone field and TZ or CRON_TZ"),
     (cron(schedule="TZ=UTC bad", timeZone="UTC"), "cannot use both timeZone field and TZ or CRON_TZ"),
     (cron(schedule="0 0 30 2 *"), "does not fire within the next five years"),
-    (cron(timeZone="LOCAL"), "timeZone must be an explicit time zone"),
-    (cron(startingDeadlineSeconds=-1), "spec.startingDeadlineSeconds: Invalid value: -1"),
     (cron(template={"jobTemplate": {"spec": {"template": {"spec": {**POD, "containers": []}}}}}), "Required value"),
     (cron(template={"broadcastJobTemplate": {"spec": {"template": {"spec": {**POD, "restartPolicy": "Always"}}}}}),
      "spec.template.broadcastJobTemplate.spec.template.spec.restartPolicy: Invalid value"),
