@@ -22,8 +22,6 @@ Json = dict[str, Any]
 JOBS = EPHEMERAL_JOB.resource()
 CONTAINER = {"name": "debug", "image": "busybox", "imagePullPolicy": "IfNotPresent", "terminationMessagePolicy": "File"}
 DONE = {"terminated": {"exitCode": 0, "finishedAt": "2030-01-01T00:00:00Z"}}
-
-
 in_world = worlds(FEATURE, EPHEMERAL_JOB)
 
 
@@ -39,7 +37,7 @@ async def job(
 ) -> None:
     template = {"ephemeralContainers": list(containers)}
     body = {"selector": {"matchLabels": {"app": "x"}}, "template": template, **spec}
-    await there.create(JOBS, name, body, **({"annotations": annotations} if annotations else {}))
+    await there.create(JOBS, name, body, annotations=annotations)
 
 
 async def stored(there: World) -> Json:
@@ -78,6 +76,14 @@ async def status(there: World, **wanted: Any) -> Json:
     return found
 
 
+async def begins(there: World, count: int, **spec: Any) -> None:
+    """Create Pods and a job that has started with the first one."""
+    await pods(there, count)
+    await job(there, **spec)
+    await there.settled(3.0)
+    assert await injected(there) == ["p0"]
+
+
 @pytest.mark.behaviour("EJ-3", "EJ-4", "EJ-6", "EJ-7", "EJ-8", "EJ-9", "EJ-10", "EJ-11", "EJ-14", "EJ-15")
 @in_world
 async def test_pods_are_processed_in_turn_and_the_job_expires(there: World) -> None:
@@ -104,9 +110,7 @@ async def test_pods_are_processed_in_turn_and_the_job_expires(there: World) -> N
 @pytest.mark.behaviour("EJ-5", "EJ-12", "EJ-16")
 @in_world
 async def test_a_deadline_ends_the_job_without_further_injections(there: World) -> None:
-    await pods(there, 2)
-    await job(there, activeDeadlineSeconds=10)
-    await there.settled(3.0)
+    await begins(there, 2, activeDeadlineSeconds=10)
     await reports(there, "p0", {"running": {}})
     await there.settled(10.0)
     found = await status(there, phase="Failed")
@@ -127,9 +131,7 @@ async def test_a_deadline_keeps_the_condition_that_no_pod_matches(there: World) 
 @pytest.mark.behaviour("EJ-11", "EJ-12")
 @in_world
 async def test_a_job_that_fails_has_the_condition_of_openkruise(there: World) -> None:
-    await pods(there, 1)
-    await job(there)
-    await there.settled(3.0)
+    await begins(there, 1)
     await reports(there, "p0", {"terminated": {"exitCode": 1, "finishedAt": "2030-01-01T00:00:00Z"}})
     found = await status(there, phase="Failed", failed=1)
     (_, failed) = found["conditions"]
@@ -194,9 +196,7 @@ async def test_an_api_server_without_ephemeral_containers_is_named_as_the_reason
 @pytest.mark.behaviour("EJ-3", "EJ-17")
 @in_world
 async def test_deleting_the_job_removes_no_containers_and_finished_pods_keep_their_slot(there: World) -> None:
-    await pods(there, 3)
-    await job(there, replicas=1)
-    await there.settled(3.0)
+    await begins(there, 3, replicas=1)
     await reports(there, "p0", {"running": {}})
     await there.pod_status("p0", "Failed")
     await there.settled(3.0)
@@ -210,10 +210,7 @@ async def test_deleting_the_job_removes_no_containers_and_finished_pods_keep_the
 @pytest.mark.behaviour("EJ-17")
 @in_world
 async def test_an_unmatched_pod_keeps_its_slot(there: World) -> None:
-    await pods(there, 2)
-    await job(there, replicas=1)
-    await there.settled(3.0)
-    assert await injected(there) == ["p0"]
+    await begins(there, 2, replicas=1)
     await there.change(PODS, "p0", {"metadata": {"labels": {"app": "y"}}})
     await reports(there, "p0", {"running": {}})
     await status(there, phase="Running", match=1)
@@ -228,10 +225,7 @@ async def test_an_unmatched_pod_keeps_its_slot(there: World) -> None:
 async def test_a_pod_that_ends_before_its_container_counts_as_failed_and_blocks_no_other(
     there: World, reported: Json | None
 ) -> None:
-    await pods(there, 2)
-    await job(there)
-    await there.settled(3.0)
-    assert await injected(there) == ["p0"]
+    await begins(there, 2)
     if reported is not None:
         await reports(there, "p0", reported)
     await there.pod_status("p0", "Failed")
@@ -241,16 +235,6 @@ async def test_a_pod_that_ends_before_its_container_counts_as_failed_and_blocks_
     await status(there, phase="Failed", failed=1, succeeded=1)
 
 
-async def begins(there: World, replicas: int, **spec: Any) -> None:
-    """Create three Pods and a job that has started with the first one."""
-    await pods(there, 3)
-    await job(there, replicas=replicas, **spec)
-    await there.settled(3.0)
-    assert await injected(there) == ["p0"]
-    await reports(there, "p0", {"running": {}})
-    await there.settled(3.0)
-
-
 @pytest.mark.behaviour("EJ-17")
 @pytest.mark.parametrize(("end", "phase", "counts"), [(None, "Failed", (0, 1)), (DONE, "Succeeded", (1, 0))])
 @in_world
@@ -258,7 +242,7 @@ async def test_a_vanished_pod_keeps_its_slot(
     there: World, end: Json | None, phase: str, counts: tuple[int, int]
 ) -> None:
     """``replicas`` limits how many Pods ever get a container."""
-    await begins(there, 2)
+    await begins(there, 3, replicas=2)
     if end is not None:
         await reports(there, "p0", end)
         await there.settled(3.0)
@@ -275,7 +259,7 @@ async def test_a_vanished_pod_keeps_its_slot(
 @pytest.mark.behaviour("EJ-17")
 @in_world
 async def test_a_pod_that_vanishes_before_its_turn_is_replaced_by_another(there: World) -> None:
-    await begins(there, 2)
+    await begins(there, 3, replicas=2)
     await there.client.delete(PODS, "p1", NAMESPACE)
     await reports(there, "p0", DONE)
     await there.settled(3.0)
@@ -283,13 +267,24 @@ async def test_a_pod_that_vanishes_before_its_turn_is_replaced_by_another(there:
 
 
 @pytest.mark.behaviour("EJ-17")
+@in_world
+async def test_a_recorded_pod_gets_its_container_even_if_it_no_longer_matches(there: World) -> None:
+    await pods(there, 2)
+    there.manager.refuse = lambda request: request.path.endswith("/ephemeralcontainers")
+    await job(there, replicas=1)
+    await there.settled(3.0)
+    await there.change(PODS, "p0", {"metadata": {"labels": {"app": "y"}}})
+    await there.settled(1.0)
+    there.manager.refuse = lambda _: False
+    await there.settled(60.0)
+    assert await injected(there) == ["p0"]
+
+
+@pytest.mark.behaviour("EJ-17")
 @pytest.mark.parametrize("text", ["{", "[]", '{"u": 1}', '{"u": {"pod": null}}', "null", "[" * 10_000, "x" * 200_000])
 @in_world
 async def test_an_unreadable_record_is_ignored(there: World, text: str) -> None:
-    await pods(there, 1)
-    await job(there, replicas=1, annotations={"apps.kruise.io/ephemeraljob-begun": text})
-    await there.settled(3.0)
-    assert await injected(there) == ["p0"]
+    await begins(there, 1, replicas=1, annotations={"apps.kruise.io/ephemeraljob-begun": text})
     await reports(there, "p0", DONE)
     await status(there, phase="Succeeded", succeeded=1)
 
@@ -311,9 +306,7 @@ async def test_unknown_pods_in_a_record_are_looked_up_once_and_fail_the_job(ther
 @in_world
 async def test_rewritten_records_neither_accumulate_nor_occupy_a_worker(there: World) -> None:
     """A user replaces the record again and again, with Pods that never existed."""
-    await pods(there, 1)
-    await job(there, replicas=100_000)
-    await there.settled(3.0)
+    await begins(there, 1, replicas=100_000)
     await reports(there, "p0", {"running": {}})
     asked = lookups(there)
     for round_ in range(5):
@@ -390,48 +383,34 @@ def test_a_burst_of_pod_reports_costs_few_reconciles(replicas: int | None, monke
     in_world(scenario)()
 
 
-@pytest.mark.behaviour("EJ-4")
+@pytest.mark.behaviour("EJ-4", "EJ-6")
 @in_world
-async def test_a_finished_job_drops_its_pod_state(there: World) -> None:
+async def test_a_job_keeps_state_of_its_own_pods_only_until_it_ends(there: World) -> None:
+    """A namespace may have many other Pods and many jobs."""
     await pods(there, 2)
+    await there.create(PODS, "other", {"containers": [{"name": "main", "image": "nginx"}]}, labels={"app": "other"})
     await job(there, parallelism=2)
     await status(there, match=2)
     await there.settled(3.0)
-    seen = {one["metadata"]["uid"] for one in await there.pods()}
+    names = {one["metadata"]["uid"]: one["metadata"]["name"] for one in await there.pods()}
 
     def remembered() -> set[str]:
-        found = [one for one in gc.get_objects() if isinstance(one, Candidate)]
-        return {one.pod.metadata.uid for one in found} & seen
+        gc.collect()
+        found = [one.pod.metadata.uid for one in gc.get_objects() if isinstance(one, Candidate)]
+        return {names[uid] for uid in found if uid in names}
 
-    assert remembered() == seen
+    assert remembered() == {"p0", "p1"}
     await reports(there, "p0", DONE)
     await reports(there, "p1", DONE)
     await status(there, phase="Succeeded")
     await there.settled(3.0)
-    gc.collect()
     assert remembered() == set()
-
-
-@pytest.mark.behaviour("EJ-4", "EJ-6")
-@in_world
-async def test_a_running_job_keeps_state_of_its_own_pods_only(there: World) -> None:
-    """A namespace may have many other Pods and many jobs."""
-    await pods(there, 2)
-    other = {"containers": [{"name": "main", "image": "nginx"}]}
-    await there.create(PODS, "other", other, labels={"app": "other"})
-    await job(there, parallelism=1)
-    await status(there, match=2)
-    await there.settled(3.0)
-    uids = {one["metadata"]["uid"]: one["metadata"]["name"] for one in await there.pods()}
-    gc.collect()
-    found = [one for one in gc.get_objects() if isinstance(one, Candidate)]
-    assert {uids[one.pod.metadata.uid] for one in found if one.pod.metadata.uid in uids} == {"p0", "p1"}
 
 
 @pytest.mark.behaviour("EJ-17")
 @in_world
 async def test_a_job_that_is_paused_before_its_record_is_stored_adds_nothing(there: World) -> None:
-    await begins(there, 2)
+    await begins(there, 3, replicas=2)
     there.manager.holds_back = lambda request: request.path.endswith("/ephemeraljobs")
     await reports(there, "p0", {"waiting": {"reason": "Error"}})
     await status(there, waiting=1)  # the cache is behind this write
