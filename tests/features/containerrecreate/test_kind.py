@@ -12,6 +12,7 @@ from app.api import names
 from app.api.conversion import convert
 from app.features.containerrecreate import defaults, validation
 from app.features.containerrecreate.kind import parsed_snapshot, snapshot_text
+from app.kube.patches import merge_patch
 from tests.admission.writing import ALPHA, BETA
 
 NOW = "2026-01-01T00:00:00Z"
@@ -26,11 +27,20 @@ def same_ways(obj: dict[str, Any], other: str) -> dict[str, Any]:
     return shown
 
 
-def request(api_version: str, status: dict[str, Any], annotations: dict[str, str] | None = None) -> dict[str, Any]:
-    metadata: dict[str, Any] = {"name": "r", **({"annotations": annotations} if annotations else {})}
-    spec = {"podName": "p", "containers": [{"name": "main"}]}
-    kind = "ContainerRecreateRequest"
-    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec, "status": status}
+def request(api_version: str, status: dict[str, Any], **metadata: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": api_version,
+        "kind": "ContainerRecreateRequest",
+        "metadata": {"name": "r", **metadata},
+        "spec": {"podName": "p", "containers": [{"name": "main"}]},
+        "status": status,
+    }
+
+
+def acquired(snapshot: str, since: str) -> dict[str, Any]:
+    """Return a request in v1alpha1, with these annotations."""
+    annotations = {names.CRR_SYNC_CONTAINER_STATUSES: snapshot, names.CRR_UNREADY_ACQUIRED: since}
+    return request(ALPHA, {"phase": "Recreating"}, annotations=annotations)
 
 
 @pytest.mark.behaviour("CRR-1")
@@ -43,11 +53,7 @@ def test_snapshot_and_grace_become_status_fields_in_v1beta1() -> None:
     assert annotations[names.CRR_SYNC_CONTAINER_STATUSES] == SNAPSHOT_TEXT
     assert annotations[names.CRR_UNREADY_ACQUIRED] == NOW
     assert shown["status"] == {"phase": "Recreating"}
-    old = request(
-        ALPHA,
-        {"phase": "Recreating"},
-        {names.CRR_SYNC_CONTAINER_STATUSES: SNAPSHOT_TEXT, names.CRR_UNREADY_ACQUIRED: NOW},
-    )
+    old = acquired(SNAPSHOT_TEXT, NOW)
     stored = same_ways(old, BETA)
     assert stored["status"] == new["status"]
     assert stored["metadata"]["annotations"] == old["metadata"]["annotations"]
@@ -56,12 +62,7 @@ def test_snapshot_and_grace_become_status_fields_in_v1beta1() -> None:
 @pytest.mark.behaviour("CRR-1")
 @pytest.mark.parametrize("text", ["[", "{}", '[{"name":1}]', '[{"ready":true}]', "[" * 100_000, '[{"name":"a","x":1}]'])
 def test_unreadable_annotations_are_dropped_without_data_loss(text: str) -> None:
-    old = request(
-        ALPHA,
-        {"phase": "Recreating"},
-        {names.CRR_SYNC_CONTAINER_STATUSES: text, names.CRR_UNREADY_ACQUIRED: "yesterday"},
-    )
-    assert same_ways(old, BETA)["status"] == {"phase": "Recreating"}
+    assert same_ways(acquired(text, "yesterday"), BETA)["status"] == {"phase": "Recreating"}
 
 
 @pytest.mark.behaviour("CRR-1")
@@ -134,11 +135,8 @@ def test_only_started_containers_of_a_running_pod_can_be_restarted(
 
 @pytest.mark.behaviour("CRR-4", "CRR-5")
 def test_requests_are_filled_in_from_the_pod() -> None:
-    filled = defaults.with_pod(
-        {"metadata": {"labels": {"a": "b"}}, "spec": {"podName": "p", "containers": [{"name": "main"}]}},
-        pod(),
-        virtual_node=True,
-    )
+    given = {"metadata": {"labels": {"a": "b"}}, "spec": {"podName": "p", "containers": [{"name": "main"}]}}
+    filled = defaults.with_pod(given, pod(), virtual_node=True)
     assert filled["metadata"]["labels"] == {
         "a": "b",
         "crr.apps.kruise.io/active": "true",
@@ -159,21 +157,20 @@ def test_requests_are_filled_in_from_the_pod() -> None:
 
 @pytest.mark.behaviour("CRR-2")
 @pytest.mark.parametrize(
-    ("change", "fields"),
+    ("patch", "fields"),
     [
         ({}, []),
-        ({"spec": {}}, ["spec"]),
-        ({"metadata": {"labels": {}}}, ["metadata.labels[crr.apps.kruise.io/pod-uid]"]),
+        ({"spec": {"podName": "other"}}, ["spec"]),
+        ({"metadata": {"labels": {names.CRR_POD_UID: None}}}, ["metadata.labels[crr.apps.kruise.io/pod-uid]"]),
+        ({"metadata": {"labels": {names.CRR_NODE_NAME: "m"}}}, ["metadata.labels[crr.apps.kruise.io/node-name]"]),
         (
-            {"metadata": {"labels": {names.CRR_POD_UID: "u"}, "annotations": {names.CRR_UNREADY_ACQUIRED: "later"}}},
+            {"metadata": {"annotations": {names.CRR_UNREADY_ACQUIRED: "later"}}},
             ["metadata.annotations[crr.apps.kruise.io/unready-acquired]"],
         ),
     ],
 )
-def test_changes_to_immutable_fields_of_a_request_are_refused(change: dict[str, Any], fields: list[str]) -> None:
-    labels, annotations = {names.CRR_POD_UID: "u"}, {names.CRR_UNREADY_ACQUIRED: NOW}
-    former = {"metadata": {"labels": labels, "annotations": annotations}, "spec": {"podName": "p"}}
-    changed = {**former, **change}
-    if change.get("metadata", {}).keys() == {"labels"}:
-        changed["metadata"] = {**changed["metadata"], "annotations": annotations}
-    assert [error.field for error in validation.update_errors(changed, former)] == fields
+def test_changes_to_immutable_fields_of_a_request_are_refused(patch: dict[str, Any], fields: list[str]) -> None:
+    labels = {names.CRR_POD_UID: "u", names.CRR_NODE_NAME: "n"}
+    metadata = {"labels": labels, "annotations": {names.CRR_UNREADY_ACQUIRED: NOW}}
+    former = {"metadata": metadata, "spec": {"podName": "p"}}
+    assert [error.field for error in validation.update_errors(merge_patch(former, patch), former)] == fields

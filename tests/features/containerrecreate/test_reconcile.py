@@ -23,7 +23,7 @@ from app.kube.admission import STRANGER, Denied, Review
 from app.kube.client import Client
 from app.kube.controller import Controller
 from app.kube.errors import NotFound
-from app.kube.objects import Pod, decode_pod
+from app.kube.objects import Pod
 from app.kube.patches import apply
 from app.kube.reflector import Reflector
 from app.kube.resources import NODES, PODS
@@ -70,6 +70,23 @@ class Manager:
         found: Json = await self.node.client.get(RECREATE_REQUESTS, "again", NAMESPACE)
         return found
 
+    async def finalizers(self) -> list[str]:
+        found: list[str] = (await self.get())["metadata"].get("finalizers", [])
+        return found
+
+    async def pod(self) -> Json:
+        found: Json = await self.node.client.get(PODS, "web-0", NAMESPACE)
+        return found
+
+    async def condition(self, type_: str = "KruisePodReady") -> Json:
+        found: Json = next(one for one in (await self.pod())["status"]["conditions"] if one["type"] == type_)
+        return found
+
+    async def served(self) -> str:
+        """Return the status of the condition that takes the Pod out of service."""
+        status: str = (await self.condition())["status"]
+        return status
+
     async def completed(self, seconds: float = 200.0) -> Json:
         async def look() -> Json | None:
             status = (await self.get()).get("status") or {}
@@ -83,7 +100,7 @@ class Manager:
         while True:
             await self.node.clock.sleep(0.5)
             try:
-                pod = await self.node.client.get(PODS, "web-0", NAMESPACE)
+                pod = await self.pod()
             except NotFound:
                 continue
             restarted = False
@@ -120,49 +137,41 @@ async def manager(*, agent: bool = True, kubelet: bool = True) -> AsyncIterator[
 in_world = scenarios(manager)
 
 
-GATE = {"readinessGates": [{"conditionType": "KruisePodReady"}]}
-
-
-async def pod_with_gate(there: Manager) -> Json:
-    spec = {"nodeName": NODE, "containers": [{"name": "app", "image": "nginx:1"}], **GATE}
+async def pod_with_gate(there: Manager) -> None:
+    gates = [{"conditionType": "KruisePodReady"}]
+    spec = {"nodeName": NODE, "containers": [{"name": "app", "image": "nginx:1"}], "readinessGates": gates}
     created = await there.node.client.create(PODS, {"metadata": {"name": "web-0"}, "spec": spec}, NAMESPACE)
     there.node.runtime.start(created["metadata"]["uid"], "app")
     conditions = ("Ready", "ContainersReady", "KruisePodReady", "Initialized")
-    return await there.node.report(conditions=[{"type": one, "status": "True"} for one in conditions])
+    await there.node.report(conditions=[{"type": one, "status": "True"} for one in conditions])
 
 
-def condition(pod: Json, type_: str = "KruisePodReady") -> Json:
-    found: Json = next(one for one in pod["status"]["conditions"] if one["type"] == type_)
-    return found
-
-
-@pytest.mark.behaviour("CRR-4", "CRR-5", "CRR-12", "CRR-18", "CRR-20")
+@pytest.mark.behaviour("CRR-12", "CRR-18", "CRR-20")
 @in_world
 async def test_two_containers_restart_and_the_others_do_not(there: Manager) -> None:
-    pod = await there.node.pod({"name": "app"}, {"name": "side"}, {"name": "other"})
-    request = await there.request("app", "side")
-    labels = request["metadata"]["labels"]
-    assert labels == {
-        "crr.apps.kruise.io/active": "true",
-        "crr.apps.kruise.io/node-name": NODE,
-        "crr.apps.kruise.io/pod-uid": pod["metadata"]["uid"],
-    }
-    assert request["spec"]["strategy"] == {"failurePolicy": "Fail", "terminationGracePeriodSeconds": 30}
+    await there.node.pod({"name": "app"}, {"name": "side"}, {"name": "other"})
+    await there.request("app", "side")
     status = await there.completed()
     assert status["phase"] == "Completed"
-    assert [(one["name"], one["phase"]) for one in status["containerRecreateStates"]] == [
-        ("app", "Succeeded"),
-        ("side", "Succeeded"),
-    ]
+    states = [(one["name"], one["phase"]) for one in status["containerRecreateStates"]]
+    assert states == [("app", "Succeeded"), ("side", "Succeeded")]
     assert {one["name"] for one in status["containerStatusSnapshot"]} == {"app", "side"}
-    after = await there.node.client.get(PODS, "web-0", NAMESPACE)
-    counts = {one["name"]: one["restartCount"] for one in after["status"]["containerStatuses"]}
+    counts = {one["name"]: one["restartCount"] for one in (await there.pod())["status"]["containerStatuses"]}
     assert counts == {"app": 1, "side": 1, "other": 0}
 
     async def inactive() -> bool:
         return "crr.apps.kruise.io/active" not in (await there.get())["metadata"]["labels"]
 
     await there.node.until(inactive)
+
+
+@pytest.mark.behaviour("CRR-4")
+@pytest.mark.parametrize("type_", [None, "virtual-kubelet"])
+@in_world(agent=False, kubelet=False)
+async def test_a_request_has_the_label_of_a_virtual_node(there: Manager, type_: str | None) -> None:
+    await there.node.pod({"name": "app"})
+    await there.node.client.patch(NODES, NODE, {"metadata": {"labels": {"type": type_}}})
+    assert (await there.request("app"))["metadata"]["labels"].get("type") == type_
 
 
 class Telling:
@@ -221,29 +230,18 @@ async def test_the_pod_leaves_service_for_the_grace_period_and_returns(there: Ma
     await pod_with_gate(there)
     before = there.node.clock.monotonic()
     await there.request("app", strategy={"unreadyGracePeriodSeconds": 3})
-
-    async def held() -> Json | None:
-        pod = await there.node.client.get(PODS, "web-0", NAMESPACE)
-        return pod if condition(pod)["status"] == "False" else None
-
-    pod = await there.node.until(held)
+    await there.node.becomes(there.served, "False")
     key = '[{"userAgent":"ContainerRecreateRequest","key":"shop/again"}]'
-    assert condition(pod)["message"] == key
-    assert condition(pod, "Ready")["status"] == "False"
-    request = await there.get()
-    assert request["metadata"]["finalizers"] == ["crr.apps.kruise.io/unready-acquired"]
+    assert (await there.condition())["message"] == key
+    assert (await there.condition("Ready"))["status"] == "False"
+    assert await there.finalizers() == ["crr.apps.kruise.io/unready-acquired"]
     status = await there.completed()
     assert there.node.clock.monotonic() - before >= 3
     (grace,) = status["conditions"]
     assert (grace["type"], grace["status"], grace["reason"]) == ("PreRecreateGrace", "True", "PreRecreateGrace")
-
-    async def released() -> bool:
-        pod = await there.node.client.get(PODS, "web-0", NAMESPACE)
-        return condition(pod)["status"] == "True" and "finalizers" not in (await there.get())["metadata"]
-
-    await there.node.until(released)
-    pod = await there.node.client.get(PODS, "web-0", NAMESPACE)
-    assert condition(pod)["message"] == "[]"
+    await there.node.becomes(there.served, "True")
+    assert (await there.condition())["message"] == "[]"
+    await there.node.becomes(there.finalizers, [])
 
 
 @pytest.mark.behaviour("CRR-10", "CRR-11")
@@ -251,20 +249,12 @@ async def test_the_pod_leaves_service_for_the_grace_period_and_returns(there: Ma
 async def test_a_deleted_request_releases_its_pod(there: Manager) -> None:
     await pod_with_gate(there)
     await there.request("app", strategy={"unreadyGracePeriodSeconds": 1000})
-
-    async def held() -> bool:
-        return "finalizers" in (await there.get())["metadata"]
-
-    await there.node.until(held)
+    await there.node.becomes(there.served, "False")
     await there.node.clock.sleep(1)
     await there.node.client.delete(RECREATE_REQUESTS, "again", NAMESPACE)
-
-    async def free() -> bool:
-        pod = await there.node.client.get(PODS, "web-0", NAMESPACE)
-        left = (await there.node.client.list(RECREATE_REQUESTS)).items
-        return condition(pod)["status"] == "True" and not left
-
-    await there.node.until(free)
+    await there.node.becomes(there.served, "True")
+    await there.node.clock.sleep(1)
+    assert not (await there.node.client.list(RECREATE_REQUESTS)).items
 
 
 @pytest.mark.behaviour("CRR-15", "CRR-17", "CRR-19", "CRR-13")
@@ -295,35 +285,27 @@ async def test_a_request_past_its_deadline_keeps_container_states(there: Manager
     assert phases == {"app": "Recreating", "side": "Pending"}
 
 
-@pytest.mark.behaviour("CRR-14", "CRR-50")
-@pytest.mark.parametrize("again", [False, True], ids=["gone", "another of that name"])
+@pytest.mark.behaviour("CRR-14", "CRR-40", "CRR-50")
+@pytest.mark.parametrize("change", ["gone", "another of that name", "ended"])
 @in_world(agent=False, kubelet=False)
-async def test_a_request_ends_with_its_pod(there: Manager, again: bool) -> None:
+async def test_a_request_ends_with_its_pod(there: Manager, change: str) -> None:
     await there.node.pod({"name": "app"})
     await there.request("app")
-    await there.node.client.delete(PODS, "web-0", NAMESPACE, grace_period_seconds=0)
-    if again:
+    await there.node.clock.sleep(1)
+    if change == "ended":
+        await there.node.report(phase="Succeeded")
+    else:
+        await there.node.client.delete(PODS, "web-0", NAMESPACE, grace_period_seconds=0)
+    if change == "another of that name":
         await there.node.pod({"name": "app"})
-    assert (await there.completed(seconds=5))["message"] == "pod has gone"
-
-
-@pytest.mark.behaviour("CRR-40")
-@in_world(agent=False, kubelet=False)
-async def test_a_request_ends_if_the_pod_has_ended(there: Manager) -> None:
-    await there.node.pod({"name": "app"})
-    await there.request("app")
-    await there.node.client.patch(PODS, "web-0", {"status": {"phase": "Succeeded"}}, NAMESPACE, subresource="status")
-    assert (await there.completed(seconds=5))["message"].startswith("the Pod has ended")
+    assert (await there.completed(seconds=5))["message"] == (plan.POD_ENDED if change == "ended" else "pod has gone")
 
 
 @pytest.mark.behaviour("CRR-3", "CRR-40")
 @in_world
 async def test_a_request_continues_for_pods_whose_sidecars_are_being_ended(there: Manager) -> None:
     await there.node.pod({"name": "app"})
-    ended = [{"type": "SidecarTerminated", "status": "True"}]
-    await there.node.client.patch(
-        PODS, "web-0", {"status": {"phase": "Succeeded", "conditions": ended}}, NAMESPACE, subresource="status"
-    )
+    await there.node.report(phase="Succeeded", conditions=[{"type": "SidecarTerminated", "status": "True"}])
     await there.request("app")
     status = await there.completed()
     assert not status.get("message")
@@ -395,12 +377,9 @@ def test_the_snapshot_lists_containers_started_before_the_request(seen: Pod, wan
 
 
 def ended_pod(state: Json, *conditions: str) -> Pod:
-    status = {
-        "phase": "Succeeded",
-        "containerStatuses": [{"name": "app", "state": state}, {"name": "main", "state": {"terminated": {}}}],
-        "conditions": [{"type": one, "status": "True"} for one in conditions],
-    }
-    return decode_pod(json.dumps({"metadata": {"uid": "u"}, "status": status}).encode())
+    containers = [{"name": "app", "state": state}, {"name": "main", "state": {"terminated": {}}}]
+    found = [{"type": one, "status": "True"} for one in conditions]
+    return objects.pod(uid="u", phase="Succeeded", conditions=found, status={"containerStatuses": containers})
 
 
 @pytest.mark.behaviour("SS-115", "CRR-40")
