@@ -64,67 +64,62 @@ def after(
     return recording(made.spec, known, target, pods, gone, NODES.get).states
 
 
-@pytest.mark.behaviour("PPS-23")
+KNOWN = {"web-1": at("node-a")}
+THREE = {f"web-{n}": at("node-a") for n in range(3)}
+ODD = {"web-0": at("node-a"), "odd": at("node-a")}
+RUNNING, WENT = pod("web-1", "node-a"), pod("web-1", "node-b")
+NOT_READY = pod("web-1", "node-b", ready=False)
+COPIED: Json = {**BOTH, "persistentPodAnnotations": [{"key": "ip"}, {"key": "mac"}]}
+
+
+@pytest.mark.behaviour("PPS-11", "PPS-21", "PPS-22", "PPS-23", "PPS-24", "PPS-26", "PPS-27", "PPS-28", "PPS-46")
 @pytest.mark.parametrize(
-    "one",
-    [pod("web-1", "node-b", ready=False), pod("web-1", ""), pod("web-1", "node-b", phase="Failed")],
-    ids=["not ready", "without a node", "finished"],
+    ("known", "pods", "given", "expected"),
+    [
+        pytest.param(KNOWN, [NOT_READY], {}, KNOWN, id="not ready"),
+        pytest.param(KNOWN, [pod("web-1")], {}, KNOWN, id="without a node"),
+        pytest.param(KNOWN, [pod("web-1", "node-b", phase="Failed")], {}, KNOWN, id="finished"),
+        pytest.param(
+            KNOWN,
+            [RUNNING],
+            {"spec": {"required": [HOST]}},
+            {"web-1": {"nodeName": "node-a", "nodeTopologyLabels": {HOST: "node-a"}}},
+            id="other keys in the spec",
+        ),
+        pytest.param(
+            {},
+            [pod("web-1", "bare", ip="10.0.0.1", other="x")],
+            {"spec": COPIED},
+            {"web-1": {"nodeName": "bare", "annotations": {"ip": "10.0.0.1"}}},
+            id="missing labels and annotations are omitted",
+        ),
+        pytest.param(KNOWN, [NOT_READY], {"of": workload(1)}, KNOWN, id="a Pod beyond the replicas"),
+        pytest.param(ODD | KNOWN, [], {"of": workload(3, reserved=(1,))}, ODD, id="a reserved ordinal"),
+        pytest.param({}, [pod("web-x7k2p", "node-a")], {}, {}, id="a name that is not reused"),
+        pytest.param(THREE, [], {"of": workload(1), "policy": "WhenDeleted"}, THREE, id="kept if scaled in"),
+        pytest.param(THREE, [], {"of": workload(0), "policy": "WhenDeleted"}, THREE, id="kept without replicas"),
+        pytest.param(THREE, [], {"deleted": True, "policy": "WhenDeleted"}, {}, id="not kept without a workload"),
+        pytest.param(KNOWN, [RUNNING], {"deleted": True}, {}, id="no workload"),
+        pytest.param(KNOWN, [RUNNING], {"of": workload(leaving=True)}, {}, id="a workload that is being deleted"),
+        pytest.param(KNOWN, [RUNNING], {"of": workload(0)}, {}, id="no replicas"),
+        pytest.param(THREE, [], {"of": workload(2, start=1)}, {k: THREE[k] for k in ("web-1", "web-2")}, id="a start"),
+        pytest.param(KNOWN, [], {"gone": (WENT,)}, {"web-1": at("node-b")}, id="deleted while it was ready"),
+        pytest.param({}, [pod("web-1", "node-b", leaving=True)], {}, {"web-1": at("node-b")}, id="being deleted"),
+        pytest.param({}, [RUNNING], {"gone": (WENT,)}, KNOWN, id="a successor that is ready"),
+        pytest.param(
+            {}, [pod("web-1", "node-a", ready=False)], {"gone": (WENT,)}, {"web-1": at("node-b")}, id="not ready yet"
+        ),
+        pytest.param({}, [], {"gone": (pod("web-7", "node-b"),)}, {}, id="deleted beyond the replicas"),
+    ],
 )
-def test_a_pod_that_is_not_running_changes_nothing(one: Pod) -> None:
-    assert after({"web-1": at("node-a")}, one) == {"web-1": at("node-a")}
-
-
-@pytest.mark.behaviour("PPS-24")
-def test_changed_keys_in_the_spec_update_the_record() -> None:
-    assert after({"web-1": at("node-a")}, pod("web-1", "node-a"), spec={"required": [HOST]}) == {
-        "web-1": {"nodeName": "node-a", "nodeTopologyLabels": {HOST: "node-a"}}
-    }
-
-
-@pytest.mark.behaviour("PPS-23")
-def test_missing_labels_and_annotations_are_omitted() -> None:
-    spec = {**BOTH, "persistentPodAnnotations": [{"key": "ip"}, {"key": "mac"}]}
-    assert after({}, pod("web-0", "bare", ip="10.0.0.1", other="x"), spec=spec) == {
-        "web-0": {"nodeName": "bare", "annotations": {"ip": "10.0.0.1"}}
-    }
-
-
-@pytest.mark.behaviour("PPS-26")
-def test_an_existing_pod_keeps_its_record_regardless_of_ordinal() -> None:
-    assert set(after({"web-2": at("node-a")}, pod("web-2", "node-a", ready=False), of=workload(2))) == {"web-2"}
-
-
-@pytest.mark.behaviour("PPS-26")
-def test_a_reserved_ordinal_is_forgotten_and_a_name_without_ordinal_is_not() -> None:
-    known = {"web-0": at("node-a"), "web-1": at("node-a"), "odd": at("node-a")}
-    assert set(after(known, of=workload(3, reserved=(1,)))) == {"web-0", "odd"}
-
-
-@pytest.mark.behaviour("PPS-11")
-def test_names_that_are_not_reused_are_not_recorded() -> None:
-    assert after({}, pod("web-x7k2p", "node-a")) == {}
-
-
-@pytest.mark.behaviour("PPS-27")
-def test_with_when_deleted_only_deleting_the_workload_clears_the_record() -> None:
-    known = {f"web-{n}": at("node-a") for n in range(3)}
-    assert after(known, of=workload(1), policy="WhenDeleted") == known
-    assert after(known, of=workload(0), policy="WhenDeleted") == known
-    assert after(known, deleted=True, policy="WhenDeleted") == {}
-
-
-@pytest.mark.behaviour("PPS-21", "PPS-22")
-def test_without_a_workload_or_replicas_nothing_is_recorded() -> None:
-    known = {"web-0": at("node-a")}
-    assert after(known, pod("web-0", "node-a"), deleted=True) == {}
-    assert after(known, pod("web-0", "node-a"), of=workload(leaving=True)) == {}
-    assert after(known, pod("web-0", "node-a"), of=workload(0)) == {}
+def test_places_are_recorded_until_their_ordinals_are_gone(
+    known: Json, pods: list[Pod], given: Json, expected: Json
+) -> None:
+    assert after(known, *pods, **given) == expected
 
 
 @pytest.mark.behaviour("PPS-28")
 def test_ordinals_count_from_the_start() -> None:
-    known = {"web-4": at("node-a"), "web-5": at("node-a"), "web-0": at("node-a")}
-    assert set(after(known, of=workload(2, start=4))) == {"web-4", "web-5"}
     native = NativeWorkload(spec=WorkloadSpec(replicas=2, ordinals=WorkloadOrdinals(4)))
     assert list(plan.native(native).slots) == [4, 5]
     body = {"metadata": {"name": "web"}, "spec": {"replicas": 2, "ordinals": {"start": 4}, "reserveOrdinals": ["4-5"]}}
@@ -138,17 +133,6 @@ def test_ordinals_count_from_the_start() -> None:
 def test_a_listed_workload_without_replicas_wants_no_pods(spec: Any) -> None:
     found = plan.listed({"metadata": {"name": "g", "namespace": "ns"}, "spec": spec}, "game.kruise.io/v1", "Game")
     assert len(found.slots) == 0
-
-
-@pytest.mark.behaviour("PPS-46")
-def test_a_pod_that_was_ready_before_deletion_is_recorded() -> None:
-    went = pod("web-1", "node-b")
-    assert after({"web-1": at("node-a")}, gone=(went,)) == {"web-1": at("node-b")}
-    assert after({}, pod("web-1", "node-b", leaving=True)) == {"web-1": at("node-b")}
-    # Its successor overwrites the record, but only once it is ready.
-    assert after({}, pod("web-1", "node-a"), gone=(went,)) == {"web-1": at("node-a")}
-    assert after({}, pod("web-1", "node-a", ready=False), gone=(went,)) == {"web-1": at("node-b")}
-    assert after({}, gone=(pod("web-7", "node-b"),)) == {}
 
 
 @pytest.mark.behaviour("PPS-43")

@@ -31,8 +31,7 @@ async def test_the_last_ready_node_of_each_pod_is_recorded(world: World) -> None
     await world.becomes(world.places, {"web-0": "node-a"})
     await world.ready("web-1")
     await world.becomes(world.places, {"web-0": "node-a", "web-1": "node-b"})
-    found = await world.state()
-    assert found is not None
+    found = await world.stored()
     told = (await explain_object(world.client, found, lambda _: True)).rows
     assert [row[:3] for row in told] == [("web-0", "node-a", "on node-a"), ("web-1", "node-b", "on node-b")]
     assert found["status"]["podStates"]["web-1"]["nodeTopologyLabels"] == {ZONE: "z2", HOST: "node-b"}
@@ -65,10 +64,10 @@ async def test_scaled_in_pods_are_forgotten_or_kept(world: World, policy: str) -
     await world.kill("web-1")
     await world.scale(2, STATEFULSETS)
     await world.kill("web-2")
-    left = {name: node for name, node in every.items() if name != "web-2"}
-    await world.becomes(world.places, left if policy == "WhenScaled" else every)
     await world.settled()
-    assert await world.places() == (left if policy == "WhenScaled" else every)
+    if policy == "WhenScaled":
+        del every["web-2"]
+    assert await world.places() == every
 
 
 @pytest.mark.behaviour("PPS-20", "PPS-21")
@@ -154,8 +153,8 @@ async def test_an_unknown_node_is_waited_for_and_its_labels_are_followed(world: 
     await world.client.patch(NODES, "node-c", {"metadata": {"labels": {ZONE: "z4"}}})
 
     async def zone() -> str:
-        found = await world.state()
-        return found["status"]["podStates"]["web-0"]["nodeTopologyLabels"][ZONE] if found else ""
+        states = (await world.stored())["status"]["podStates"]
+        return str(states["web-0"]["nodeTopologyLabels"][ZONE])
 
     await world.becomes(zone, "z4")
 
@@ -192,8 +191,7 @@ async def test_annotations_create_update_and_delete_an_object(world: World, nati
     await world.becomes(world.generated, ([ZONE], []))
     await world.pod("web-0", "node-a")
     await world.becomes(world.places, {"web-0": "node-a"})
-    found = await world.state()
-    assert found is not None
+    found = await world.stored()
     assert found["spec"]["targetRef"] == {"apiVersion": resource.api_version, "kind": "StatefulSet", "name": "web"}
     assert found["metadata"]["ownerReferences"] == [world.owners["web"]]
     await world.annotate(resource, preferred=HOST, required=None)
@@ -202,9 +200,7 @@ async def test_annotations_create_update_and_delete_an_object(world: World, nati
     changed = {"persistentPodStateRetentionPolicy": "WhenDeleted", "requiredPersistentTopology": {"keys": ["rack"]}}
     await world.client.patch(STATES, "web", {"spec": changed}, "ns")
     await world.becomes(world.generated, ([], [HOST]))
-    found = await world.state()
-    assert found is not None
-    assert found["spec"]["persistentPodStateRetentionPolicy"] == "WhenDeleted"
+    assert (await world.stored())["spec"]["persistentPodStateRetentionPolicy"] == "WhenDeleted"
     await world.annotate(resource, preferred=None)
     await world.settled()
     assert await world.state() is not None
@@ -250,9 +246,7 @@ async def test_the_second_of_two_workloads_with_one_name_is_reported(world: Worl
     advanced = world.owners["web"]
     await world.workload(STATEFULSETS, switch="true", required=HOST)
     await world.becomes(world.told, [("PersistentPodStateNotGenerated", "StatefulSet")])
-    found = await world.state()
-    assert found is not None
-    assert found["metadata"]["ownerReferences"] == [advanced]
+    assert (await world.stored())["metadata"]["ownerReferences"] == [advanced]
     assert await world.generated() == ([ZONE], [])
 
 
@@ -278,9 +272,7 @@ async def test_workloads_of_listed_kinds_are_watched(world: World, monkeypatch: 
     await world.becomes(world.generated, ([ZONE], []))
     assert next(failing, None) is None
     await world.becomes(world.places, {"web-0": "node-a", "web-1": "node-b"})
-    found = await world.state()
-    assert found is not None
-    assert found["spec"]["targetRef"] == GAME
+    assert (await world.stored())["spec"]["targetRef"] == GAME
     await world.scale(1, GAMES)
     await world.kill("web-1")
     await world.becomes(world.places, {"web-0": "node-a"})
@@ -331,28 +323,23 @@ async def test_the_openkruise_record_is_adopted_without_a_write(world: World) ->
     (workload,), (state,) = recorded("StatefulSet"), recorded("PersistentPodState")
     for name in ("node1", "node2", "node3"):
         await world.node(name, "z")
-    metadata = {"name": "st", "namespace": "ns"}
     annotations = workload["metadata"]["annotations"]
-    made = await world.client.create(
-        ADVANCED, {**workload, "metadata": {**metadata, "annotations": annotations}, "status": None}, "ns"
-    )
+    made = await world.create(ADVANCED, "st", workload["spec"], annotations=annotations)
     owner = {**state["metadata"]["ownerReferences"][0], "uid": made["metadata"]["uid"]}
     world.owners["st"] = owner
     for pod in recorded("Pod"):
         await world.pod(pod["metadata"]["name"], pod["spec"]["nodeName"], "st")
-    await world.client.create(STATES, {**state, "metadata": {**metadata, "ownerReferences": [owner]}}, "ns")
+    await world.create(STATES, "st", state["spec"], ownerReferences=[owner])
     await world.client.patch(STATES, "st", {"status": state["status"]}, "ns", subresource="status")
     await world.settled()
-    found = await world.state("st")
-    assert found is not None
+    found = await world.stored("st")
     assert (found["spec"], found["status"]) == (state["spec"], state["status"])
-    ours = [one for one in world.manager.requests if one.method in ("POST", "PATCH", "PUT", "DELETE")]
-    assert [one.path for one in ours if "persistentpodstates" in one.path and not one.path.endswith("/status")] == []
+    ours = [one.path for one in world.manager.requests if one.method != "GET" and "persistentpodstates" in one.path]
+    assert [path for path in ours if not path.endswith("/status")] == []
     # Then it continues: a Pod moves, and the annotations are removed.
     await world.kill("st-2")
     await world.pod("st-2", "node3", "st")
-    await world.becomes(
-        lambda: world.places("st"), {f"st-{n}": f"node{m}" for n, m in ((0, 3), (2, 3), (3, 2), (4, 3))}
-    )
+    moved = {"st-0": "node3", "st-2": "node3", "st-3": "node2", "st-4": "node3"}
+    await world.becomes(lambda: world.places("st"), moved)
     await world.client.patch(ADVANCED, "st", {"metadata": {"annotations": None}}, "ns")
     await world.becomes(lambda: world.state("st"), None)

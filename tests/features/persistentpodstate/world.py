@@ -87,6 +87,11 @@ class World(cluster.World):
     async def state(self, name: str = "web") -> Json | None:
         return await self.get(STATES, name)
 
+    async def stored(self, name: str = "web") -> Json:
+        """Return the object, which must exist."""
+        found: Json = await self.client.get(STATES, name, "ns")
+        return found
+
     async def places(self, name: str = "web") -> dict[str, str]:
         """Pod → the node that is remembered."""
         found = ((await self.state(name)) or {}).get("status", {}).get("podStates", {})
