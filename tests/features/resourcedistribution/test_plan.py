@@ -19,14 +19,23 @@ from app.features.resourcedistribution.plan import (
     status_patch,
     update_patch,
 )
-from app.features.resourcedistribution.types import CONDITION_TYPES, DistributionTargets
+from app.features.resourcedistribution.types import DistributionTargets
 from app.kube.patches import merge_patch
 
 Json = dict[str, Any]
 EXISTING = {"a": {"team": "x"}, "b": {"team": "y"}, "kube-system": {"team": "x"}, "kube-public": {}, "default": {}}
 NOW = "2026-01-02T03:04:05Z"
+TYPES = [
+    "GetResourceFailed",
+    "CreateResourceFailed",
+    "UpdateResourceFailed",
+    "DeleteResourceFailed",
+    "ConflictOccurred",
+    "NamespaceNotExists",
+]
 
 
+@pytest.mark.behaviour("RD-20", "RD-21", "RD-22")
 @pytest.mark.parametrize(
     ("targets", "wanted"),
     [
@@ -65,17 +74,12 @@ def test_the_hash_matches_the_recording() -> None:
 
 
 @pytest.mark.parametrize(
-    "manifest",
-    [
-        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}},
-        {"apiVersion": "v1", "kind": "ConfigMap"},
-        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": ""}},
-        {"apiVersion": 1, "kind": [], "metadata": "x"},
-    ],
+    "members",
+    [{"kind": "Pod"}, {"metadata": None}, {"metadata": {"name": ""}}, {"apiVersion": 1, "kind": [], "metadata": "x"}],
 )
-def test_invalid_resources_are_refused(manifest: Json) -> None:
+def test_invalid_resources_are_refused(members: Json) -> None:
     with pytest.raises(TemplateError):
-        Template.of("rd", "uid-1", manifest)
+        template(**members)
 
 
 @pytest.mark.behaviour("RD-74")
@@ -115,17 +119,17 @@ def test_the_patch_turns_any_copy_into_the_desired_one(
         assert (after.get(field) or {}) == (content.get(field) or {})
 
 
-@pytest.mark.behaviour("RD-53", "RD-75")
+@pytest.mark.behaviour("RD-51", "RD-53", "RD-75")
 def test_conditions_keep_their_time_while_their_status_is_unchanged() -> None:
     present = {
         "conditions": [
             {"type": type_, "status": "False", "lastTransitionTime": "2020-01-01T00:00:00Z", "reason": "Succeeded"}
-            for type_ in reversed(CONDITION_TYPES)
+            for type_ in reversed(TYPES)
         ]
     }
     found = status_of(["a", "b"], [Failure("b", "ConflictOccurred", "no")], present, 3, NOW)
     assert (found["desired"], found["succeeded"], found["failed"], found["observedGeneration"]) == (2, 1, 1, 3)
-    assert [one["type"] for one in found["conditions"]] == list(CONDITION_TYPES)
+    assert [one["type"] for one in found["conditions"]] == TYPES
     times = {one["type"]: one["lastTransitionTime"] for one in found["conditions"]}
     assert times.pop("ConflictOccurred") == NOW
     assert set(times.values()) == {"2020-01-01T00:00:00Z"}
