@@ -26,16 +26,10 @@ ROOT = Path(__file__).parents[2]
 def test_sidecarset_is_cluster_scoped_with_storage_version_v1beta1() -> None:
     spec = crd.manifest(SIDECAR_SET)["spec"]
     assert spec["scope"] == "Cluster"
-    assert spec["names"] == {
-        "kind": "SidecarSet",
-        "listKind": "SidecarSetList",
-        "plural": "sidecarsets",
-        "singular": "sidecarset",
-    }
-    assert {v["name"]: (v["served"], v["storage"]) for v in spec["versions"]} == {
-        "v1alpha1": (True, False),
-        "v1beta1": (True, True),
-    }
+    names = {"listKind": "SidecarSetList", "plural": "sidecarsets", "singular": "sidecarset"}
+    assert spec["names"] == {"kind": "SidecarSet", **names}
+    versions = {one["name"]: (one["served"], one["storage"]) for one in spec["versions"]}
+    assert versions == {"v1alpha1": (True, False), "v1beta1": (True, True)}
     assert spec["conversion"]["strategy"] == "Webhook"
     assert spec["conversion"]["webhook"]["conversionReviewVersions"] == ["v1", "v1beta1"]
     assert spec["conversion"]["webhook"]["clientConfig"]["service"]["path"] == "/convert"
@@ -95,18 +89,12 @@ def test_no_schema_refuses_what_openkruise_admits() -> None:
     assert held > 500
 
 
-NODE_KINDS = (
-    IMAGE_PULL_JOB,
-    IMAGE_LIST_PULL_JOB,
-    NODE_IMAGE,
-    CONTAINER_RECREATE_REQUEST,
-    POD_PROBE_MARKER,
-    NODE_POD_PROBE,
-)
-
-
 @pytest.mark.behaviour("IMG-1", "CRR-1", "PPM-1")
-@pytest.mark.parametrize("kind", NODE_KINDS, ids=lambda kind: kind.kind)
+@pytest.mark.parametrize(
+    "kind",
+    [IMAGE_PULL_JOB, IMAGE_LIST_PULL_JOB, NODE_IMAGE, CONTAINER_RECREATE_REQUEST, POD_PROBE_MARKER, NODE_POD_PROBE],
+    ids=lambda kind: kind.kind,
+)
 def test_definitions_match_openkruise_except_for_descriptions(kind: KindDefinition) -> None:
     ours = undescribed(crd.manifest(kind)["spec"])
     theirs = copy.deepcopy(recorded("crds-node-operations.json")[kind.crd_name])

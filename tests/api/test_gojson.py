@@ -28,13 +28,8 @@ def test_a_container_round_trips_as_in_go(container: dict[str, Any], expected: s
             container_json(container)
     else:
         assert dumps_go(container_json(container)) == expected
+        assert dumps_go(container_json(json.loads(expected))) == expected
     assert json.dumps(container) == before
-
-
-@pytest.mark.behaviour("SS-12")
-@for_each([case for case in cases("containers") if case[1] is not None])
-def test_printing_is_idempotent(container: dict[str, Any], expected: str) -> None:
-    assert dumps_go(container_json(json.loads(expected))) == expected
 
 
 @pytest.mark.behaviour("SS-13")
@@ -70,27 +65,12 @@ def test_a_lone_surrogate_is_replaced() -> None:
 
 
 def test_numbers_are_written_as_go_writes_them() -> None:
-    numbers = [
-        0,
-        1.0,
-        1e6,
-        1.5,
-        1e20,
-        1e21,
-        1.5e21,
-        123456789012345678901.0,
-        1e-6,
-        1e-7,
-        1.25e-9,
-        -1e100,
-        0.1,
-        1e16,
-        2**63,
-    ]
-    assert dumps_go(numbers) == (
-        "[0,1,1000000,1.5,100000000000000000000,1e+21,1.5e+21,123456789012345680000,0.000001,1e-7,1.25e-9,-1e+100,0.1,"
-        "10000000000000000,9223372036854775808]"
+    whole = [0, 1.0, 1e6, 1e16, 1e20, 1e21, 1.5e21, 123456789012345678901.0, -1e100, 2**63]
+    assert dumps_go(whole) == (
+        "[0,1,1000000,10000000000000000,100000000000000000000,1e+21,1.5e+21,123456789012345680000,-1e+100,"
+        "9223372036854775808]"
     )
+    assert dumps_go([1.5, 0.1, 1e-6, 1e-7, 1.25e-9]) == "[1.5,0.1,0.000001,1e-7,1.25e-9]"
     assert dumps_go([None, True, False, [], {}]) == "[null,true,false,[],{}]"
 
 
@@ -111,26 +91,20 @@ def test_endless_nesting_is_refused() -> None:
 @pytest.mark.parametrize(
     ("container", "message"),
     [
-        ({"image": 5}, "spec.containers[0].image: expected string, found number"),
-        ({"env": [{"name": "a"}, 5]}, "spec.containers[0].env[1]: expected object, found number"),
-        ({"stdin": "true"}, "spec.containers[0].stdin: expected boolean, found string"),
-        ({"command": {}}, "spec.containers[0].command: expected array, found object"),
-        (
-            {"ports": [{"containerPort": 80.5}]},
-            "spec.containers[0].ports[0].containerPort: expected integer, found 80.5",
-        ),
-        (
-            {"ports": [{"containerPort": 2**31}]},
-            "spec.containers[0].ports[0].containerPort: 2147483648 does not fit in 32 bits",
-        ),
-        ({"resources": {"limits": {"cpu": "1x"}}}, "spec.containers[0].resources.limits[cpu]: quantities must match"),
-        ({"securityContext": []}, "spec.containers[0].securityContext: expected object, found array"),
+        ({"image": 5}, "image: expected string, found number"),
+        ({"env": [{"name": "a"}, 5]}, "env[1]: expected object, found number"),
+        ({"stdin": "true"}, "stdin: expected boolean, found string"),
+        ({"command": {}}, "command: expected array, found object"),
+        ({"ports": [{"containerPort": 80.5}]}, "ports[0].containerPort: expected integer, found 80.5"),
+        ({"ports": [{"containerPort": 2**31}]}, "ports[0].containerPort: 2147483648 does not fit in 32 bits"),
+        ({"resources": {"limits": {"cpu": "1x"}}}, "resources.limits[cpu]: quantities must match"),
+        ({"securityContext": []}, "securityContext: expected object, found array"),
     ],
 )
 def test_a_mistyped_value_is_refused_with_its_path(container: dict[str, Any], message: str) -> None:
     with pytest.raises(GoTypeError) as caught:
         go_value(list_of(CONTAINER), [container], "spec.containers")
-    assert str(caught.value).startswith(message)
+    assert str(caught.value).startswith(f"spec.containers[0].{message}")
 
 
 def test_the_path_to_a_mistyped_value_shortens_a_long_key() -> None:

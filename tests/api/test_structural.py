@@ -29,8 +29,8 @@ def messages(**spec: Any) -> list[str]:
          'spec.revisionHistoryLimit in body must be of type integer: "boolean"'),
         ({"selector": []}, 'spec.selector: Invalid value: "array": spec.selector in body must be of type object: '
                            '"array"'),
-        ({"selector": {"matchLabels": {"a": 1}}}, 'spec.selector.matchLabels.a: Invalid value: "number": '
-         'spec.selector.matchLabels.a in body must be of type string: "number"'),
+        ({"selector": {"matchLabels": {"a": 1}}}, 'spec.selector.matchLabels.a: Invalid value: "integer": '
+         'spec.selector.matchLabels.a in body must be of type string: "integer"'),
         ({"selector": {"matchExpressions": [{"key": "a"}]}}, "spec.selector.matchExpressions[0].operator: Required "
                                                              "value"),
         ({"containers": [None]}, 'spec.containers[0]: Invalid value: "null": '
@@ -43,20 +43,12 @@ def messages(**spec: Any) -> list[str]:
     ],
 )  # fmt: skip
 def test_schema_violations_have_a_path(spec: dict[str, Any], message: str) -> None:
-    assert messages(**spec) in ([message], [message.replace('"number"', '"integer"')])
+    assert messages(**spec) == [message]
 
 
 @pytest.mark.parametrize("spec", [{}, {"selector": None}, {"updateStrategy": {"partition": "20%"}}, {"unknown": 1}])
 def test_valid_values_have_no_errors(spec: dict[str, Any]) -> None:
     assert messages(**spec) == []
-
-
-def test_the_refusal_matches_the_api_server() -> None:
-    wrong = set_of(injectionStrategy={"revision": {"policy": "Bad"}})
-    assert structural.invalid_message(SIDECAR_SET, SIDECAR_SET.hub, wrong) == (
-        'SidecarSet.apps.kruise.io "s" is invalid: spec.injectionStrategy.revision.policy: '
-        'Unsupported value: "Bad": supported values: "Always", "Partial"'
-    )
 
 
 def test_unknown_fields_are_found_outside_core_containers_and_volumes() -> None:

@@ -19,32 +19,28 @@ Json = dict[str, Any]
 
 PROBE: Final = {"timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3}
 HTTP: Final = {"path": "/", "scheme": "HTTP"}
-#: Defaults of fields that no recorded manifest uses.
-UNRECORDED: Final = {
+#: Defaults of fields of a container that no recorded manifest uses, and those that none uses in other containers.
+OF_A_CONTAINER: Final = {
+    "ports[].protocol": "TCP",
     **{
-        f"spec.{containers}[].{field}.{name}": value
-        for containers in ("containers", "initContainers", "ephemeralContainers")
-        for field in ("livenessProbe", "readinessProbe", "startupProbe")
+        f"{probe}.{name}": value
+        for probe in ("livenessProbe", "readinessProbe", "startupProbe")
         for name, value in {**PROBE, **{f"httpGet.{name}": value for name, value in HTTP.items()}}.items()
     },
-    **{
-        f"spec.{containers}[].lifecycle.{hook}.httpGet.{name}": value
-        for containers in ("containers", "initContainers", "ephemeralContainers")
-        for hook in ("postStart", "preStop")
-        for name, value in HTTP.items()
-    },
+    **{f"lifecycle.{hook}.httpGet.{name}": HTTP[name] for hook in ("postStart", "preStop") for name in HTTP},
+}
+OF_OTHERS: Final = {
+    "terminationMessagePath": "/dev/termination-log",
+    "terminationMessagePolicy": "File",
+    "env[].valueFrom.fieldRef.apiVersion": "v1",
+}
+#: Defaults of fields that no recorded manifest uses.
+UNRECORDED: Final = {
+    **{f"spec.containers[].{name}": value for name, value in OF_A_CONTAINER.items()},
     **{
         f"spec.{containers}[].{name}": value
         for containers in ("initContainers", "ephemeralContainers")
-        for name, value in {
-            "terminationMessagePath": "/dev/termination-log",
-            "terminationMessagePolicy": "File",
-            "env[].valueFrom.fieldRef.apiVersion": "v1",
-        }.items()
-    },
-    **{
-        f"spec.{containers}[].ports[].protocol": "TCP"
-        for containers in ("containers", "initContainers", "ephemeralContainers")
+        for name, value in {**OF_A_CONTAINER, **OF_OTHERS}.items()
     },
     "spec.ephemeralContainers[].imagePullPolicy": "Always",
     "spec.volumes[].hostPath.type": "",

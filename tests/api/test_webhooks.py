@@ -1,4 +1,4 @@
-"""The webhooks of a kind: names, rules and mutations."""
+"""The webhooks of a kind: names, rules, mutations and former specs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.api.gojson import INT32, GoField, GoTypeError, struct
-from app.api.webhooks import SPEC_CHANGED, completed, mutating_webhook, validating_webhook
+from app.api.webhooks import SPEC_CHANGED, completed, former_spec, mutating_webhook, validating_webhook
 from app.features.broadcastjob.kind import BROADCAST_JOB
 from app.kube.admission import Allowed, Decision, Denied, Operation, Patched, PolicyRule
 from tests.admission.writing import review_of
@@ -78,3 +78,19 @@ def test_defaulting_may_reject_unreadable_values() -> None:
         raise GoTypeError("spec.template: expected object, found string")
 
     assert answer(job({}), fails) == Denied("spec.template: expected object, found string", code=400)
+
+
+def former(old: dict[str, Any] | None, complete: Any = two) -> Mapping[str, Any] | None:
+    return former_spec(BROADCAST_JOB, SPECS, review_of(BROADCAST_JOB, job({}), old), complete)
+
+
+def test_the_former_spec_is_defaulted_as_openkruise_stores_it_except_for_its_template() -> None:
+    def complete(given: Mapping[str, Any]) -> dict[str, Any]:
+        assert "template" not in given["spec"]
+        return two(given)
+
+    assert former(job({"parallelism": 0, "template": {"a": 1}}), complete) == {"parallelism": 2, "template": {"a": 1}}
+
+
+def test_a_creation_has_no_former_spec() -> None:
+    assert former(None) is None

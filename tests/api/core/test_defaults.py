@@ -103,27 +103,8 @@ def test_all_probes_except_the_startup_probe_get_defaults() -> None:
         ({"hostPath": {"path": "/x", "type": "File"}}, {"hostPath": {"path": "/x", "type": "File"}}),
         ({"secret": {"secretName": "s"}}, {"secret": {"secretName": "s", "defaultMode": 420}}),
         ({"secret": {"secretName": "s", "defaultMode": 0}}, {"secret": {"secretName": "s", "defaultMode": 0}}),
-        ({"configMap": {"name": "c"}}, {"configMap": {"name": "c", "defaultMode": 420}}),
-        (
-            {"downwardAPI": {"items": [{"path": "a", "fieldRef": {"fieldPath": "metadata.name"}}]}},
-            {
-                "downwardAPI": {
-                    "defaultMode": 420,
-                    "items": [{"path": "a", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}}],
-                }
-            },
-        ),
-        (
-            {"projected": {"sources": [{"serviceAccountToken": {"path": "t"}}, {"downwardAPI": {"items": [
-                {"path": "a", "fieldRef": {"fieldPath": "metadata.uid"}}]}}]}},
-            {"projected": {"defaultMode": 420, "sources": [
-                {"serviceAccountToken": {"path": "t", "expirationSeconds": 3600}},
-                {"downwardAPI": {"items": [
-                    {"path": "a", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.uid"}}]}},
-            ]}},
-        ),
     ],
-)  # fmt: skip
+)
 def test_volumes_get_the_defaults_of_kubernetes(given: dict[str, Any], completed: dict[str, Any]) -> None:
     volume = {"name": "v", **copy.deepcopy(given)}
     default_volume(volume)
