@@ -17,15 +17,13 @@ from app.features.sidecarset.defaults import with_defaults
 from app.features.sidecarset.hashes import sidecarset_hashes
 from app.features.sidecarset.injection.selection import SidecarSetIndex
 from app.features.sidecarset.pod_admission import SidecarSetStep
-from app.kube.admission import Denied, GroupVersionKind, GroupVersionResource, Operation, Patched, Review
+from app.kube.admission import Denied, Operation, Patched
 from app.kube.clock import SystemClock
 from app.kube.objects import ControllerRevision, decode_controller_revision
 from tests.kit.features import decided
+from tests.kit.objects import pod_review
 from tests.property.case import MANAGER_NAMESPACE, NAME_SUFFIX, NOW, Case, Json
 from tests.property.oracle_hash import ALPHABET
-
-POD = GroupVersionKind("", "v1", "Pod")
-PODS = GroupVersionResource("", "v1", "pods")
 
 
 @dataclass(frozen=True)
@@ -57,17 +55,12 @@ def answer(case: Case) -> Answer:
             LaunchPriorityStep(_FixedNames()),
         )
     ).decide
-    metadata = case.pod["metadata"]
-    review = Review(
-        uid=f"review-{case.seed}",
-        operation=Operation.CREATE,
-        kind=POD,
-        resource=PODS,
-        name=metadata.get("name") or "",
+    review = pod_review(
+        Operation.CREATE,
+        case.pod,
         namespace=case.request_namespace,
         dry_run=case.dry_run,
         groups=("system:nodes", "system:authenticated") if case.by_node else ("system:authenticated",),
-        object=case.pod,
     )
     decision = decided(decide(review))
     if isinstance(decision, Denied):

@@ -1,4 +1,4 @@
-"""Judges many cases in several processes; a stopped run resumes from its progress file.
+"""Judges many cases in several processes.
 
 Cases are judged in chunks by worker processes that are replaced from time to time. They return only counts and a few
 failures, so memory use does not grow with the number of cases.
@@ -7,14 +7,14 @@ failures, so memory use does not grow with the number of cases.
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,109 +28,59 @@ CHUNK = 250
 SHOWN = 10
 
 
-class CannotResumeError(Exception):
-    """There is no progress to resume, or it belongs to another run."""
-
-
-@dataclass
-class Chunk:
-    first: int
-    cases: int
-    branches: dict[str, int]
-    failed: list[int]
-    texts: list[str]
-
-
 @dataclass
 class Progress:
-    """The state of a run. ``digest`` identifies the code, because counts from different code are not added up."""
+    """The results of a run so far."""
 
-    first: int
-    cases: int
-    digest: str
-    done: list[int] = field(default_factory=list)
-    branches: dict[str, int] = field(default_factory=dict)
+    judged: int = 0
+    branches: Counter[str] = field(default_factory=Counter)
     failed: list[int] = field(default_factory=list)
-    seconds: float = 0.0
-
-    @property
-    def judged(self) -> int:
-        return sum(min(CHUNK, self.first + self.cases - start) for start in self.done)
-
-    def add(self, chunk: Chunk) -> None:
-        self.done.append(chunk.first)
-        self.failed += chunk.failed
-        for branch, count in chunk.branches.items():
-            self.branches[branch] = self.branches.get(branch, 0) + count
-
-    def save(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = path.with_suffix(".new")
-        fresh.write_text(json.dumps(asdict(self)), "utf-8")
-        fresh.replace(path)
+    #: Reports of failures.
+    texts: list[str] = field(default_factory=list)
 
 
 def code_digest(*folders: str) -> str:
-    """Return a digest of all code that a judgment depends on."""
+    """Return a digest of the code below these folders."""
     digest = hashlib.sha256()
-    for folder in folders or ("app", "tests/property"):
+    for folder in folders:
         for path in sorted((ROOT / folder).rglob("*.py")):
             digest.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
 
 
-def load(path: Path, first: int, cases: int, digest: str) -> Progress:
-    """Return the saved progress of the same run with the same code. Raises CannotResumeError if there is none."""
-    try:
-        progress = Progress(**json.loads(path.read_text("utf-8")))
-    except FileNotFoundError:
-        raise CannotResumeError(f"nothing to resume: {path} does not exist") from None
-    except (ValueError, TypeError) as error:
-        raise CannotResumeError(f"cannot resume: {path} is not readable ({error}); start without --resume") from error
-    if (progress.first, progress.cases) != (first, cases):
-        raise CannotResumeError(
-            f"cannot resume: {path} is of --seed {progress.first} --cases {progress.cases}; start without --resume"
-        )
-    if progress.digest != digest:
-        raise CannotResumeError("cannot resume: the code has changed since the run was stopped; start without --resume")
-    return progress
-
-
-def judge_chunk(bounds: tuple[int, int]) -> Chunk:
+def judge_chunk(bounds: tuple[int, int]) -> Progress:
     """Judge a range of cases."""
-    first, end = bounds
-    chunk = Chunk(first, end - first, {}, [], [])
-    for seed in range(first, end):
+    found = Progress()
+    for seed in range(*bounds):
         outcome = judge(generate(seed))
-        for branch in counted(outcome):
-            chunk.branches[branch] = chunk.branches.get(branch, 0) + 1
+        found.judged += 1
+        found.branches.update(counted(outcome))
         if outcome.problems:
-            chunk.failed.append(seed)
-            if len(chunk.texts) < SHOWN:
-                chunk.texts.append(outcome.report())
-    return chunk
+            found.failed.append(seed)
+            if len(found.texts) < SHOWN:
+                found.texts.append(outcome.report())
+    return found
 
 
-def run(progress: Progress, path: Path, jobs: int, say: Callable[[str], Any]) -> None:
-    """Judge the remaining cases, saving the progress after each chunk."""
-    done = set(progress.done)
-    end = progress.first + progress.cases
-    bounds = [(n, min(n + CHUNK, end)) for n in range(progress.first, end, CHUNK) if n not in done]
-    shown, before, started, told = 0, progress.seconds, time.monotonic(), 0.0
+def run(progress: Progress, first: int, cases: int, jobs: int, say: Callable[[str], Any]) -> None:
+    """Judge the cases in order, and note the progress after each chunk."""
+    end = first + cases
+    bounds = [(start, min(start + CHUNK, end)) for start in range(first, end, CHUNK)]
+    started = told = time.monotonic()
     # All workers, replacements too, fork from one process that has imported the code.
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["tests.property.run"])
     with context.Pool(jobs, initializer=_quiet_worker, maxtasksperchild=40) as pool:
-        for chunk in pool.imap_unordered(judge_chunk, bounds):
-            progress.add(chunk)
-            progress.seconds = before + time.monotonic() - started
-            progress.save(path)
-            for text in chunk.texts[: max(0, SHOWN - shown)]:
+        for chunk in pool.imap(judge_chunk, bounds):
+            progress.judged += chunk.judged
+            progress.branches.update(chunk.branches)
+            progress.failed += chunk.failed
+            for text in chunk.texts[: SHOWN - len(progress.texts)]:
                 say(text)
-                shown += 1
-            if progress.seconds - told >= 20:
-                told = progress.seconds
-                say(f"{progress.judged} of {progress.cases} cases, {len(progress.failed)} failed, {told:.0f} s")
+                progress.texts.append(text)
+            if time.monotonic() - told >= 20:
+                told = time.monotonic()
+                say(f"{progress.judged} of {cases} cases, {len(progress.failed)} failed, {told - started:.0f} s")
 
 
 def _quiet_worker() -> None:
@@ -140,7 +90,7 @@ def _quiet_worker() -> None:
     logging.disable(logging.CRITICAL)
 
 
-def table(branches: dict[str, int], cases: int) -> Iterable[str]:
+def table(branches: Mapping[str, int], cases: int) -> Iterable[str]:
     """Return the table of counts: in how many cases each branch was reached."""
     width = max(len(b) for b in BRANCHES + OTHERS)
     for names in (BRANCHES, OTHERS):
@@ -150,7 +100,7 @@ def table(branches: dict[str, int], cases: int) -> Iterable[str]:
         yield ""
 
 
-def shortfalls(branches: dict[str, int], cases: int) -> list[str]:
+def shortfalls(branches: Mapping[str, int], cases: int) -> list[str]:
     """Return the branches reached in fewer than one case of a hundred, and a message if too few cases inject."""
     rare = [b for b in BRANCHES if branches.get(b, 0) * 100 < cases]
     too_few = [] if branches.get("injected", 0) * 100 >= 40 * cases else ["injected (at least 40 % of the cases)"]

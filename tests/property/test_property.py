@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
+import copy
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.property import checks, run
 from tests.property.branches import BRANCHES
-from tests.property.case import Json
 from tests.property.generate import generate
 from tests.property.product import Answer
 
@@ -45,40 +44,46 @@ def injected(seed: int = 1) -> tuple[int, Answer]:
         seed += 1
 
 
-def first_container(operations: list[Json]) -> Json:
-    return next(o for o in operations if o["path"].startswith("/spec/containers/"))
+def wrong_image(answer: Answer) -> None:
+    first = next(one for one in answer.operations if one["path"].startswith("/spec/containers/"))
+    first["value"]["image"] = "registry.example/wrong:1"
 
 
-def wrong_image(operations: list[Json]) -> None:
-    first_container(operations)["value"]["image"] = "registry.example/wrong:1"
+def adding(path: str, value: Any) -> Callable[[Answer], None]:
+    def spoil(answer: Answer) -> None:
+        answer.operations.append({"op": "add", "path": path, "value": value})
+        answer.rules.append("SS-42")
+
+    return spoil
 
 
-def wrong_place(operations: list[Json]) -> None:
-    operations.append({"op": "add", "path": "/spec/containers/99", "value": {}})
+def nothing_done(answer: Answer) -> None:
+    answer.operations.clear()
+    answer.rules.clear()
 
 
-def other_container(operations: list[Json]) -> None:
-    operations.append({"op": "add", "path": "/spec/hostNetwork", "value": True})
+def without_rules(answer: Answer) -> None:
+    answer.rules[:] = [""] * len(answer.rules)
 
 
 @pytest.mark.parametrize(
     ("spoil", "problem"),
     [
-        (wrong_image, "the Pod differs from the expected one"),
-        (wrong_place, "the patch does not apply"),
-        (other_container, "/spec/hostNetwork changed, which no rule cited in the patch allows"),
-        (list.clear, "the Pod differs from the expected one"),
+        pytest.param(wrong_image, "the Pod differs from the expected one", id="another value"),
+        pytest.param(adding("/spec/containers/99", {}), "the patch does not apply", id="does not apply"),
+        pytest.param(adding("/spec/hostNetwork", True), "/spec/hostNetwork changed, which no rule cited in the patch "
+                     "allows", id="outside of the rules"),
+        pytest.param(nothing_done, "the Pod differs from the expected one", id="nothing done"),
+        pytest.param(without_rules, "names no rule", id="no rule"),
     ],
-    ids=["another value", "does not apply", "outside of the rules", "nothing done"],
-)
+)  # fmt: skip
 def test_a_wrong_patch_is_reported_with_a_command_to_repeat_it(
-    spoil: Callable[[list[Json]], None], problem: str, monkeypatch: pytest.MonkeyPatch
+    spoil: Callable[[Answer], None], problem: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seed, good = injected()
-    operations = json.loads(json.dumps(good.operations))
-    spoil(operations)
-    rules = [*good.rules, "SS-42"][: len(operations)]
-    monkeypatch.setattr(checks, "answer", lambda case: replace(good, operations=operations, rules=rules))
+    wrong = copy.deepcopy(good)
+    spoil(wrong)
+    monkeypatch.setattr(checks, "answer", lambda case: wrong)
     outcome = checks.judge(generate(seed))
     assert any(problem in told for told in outcome.problems), outcome.problems
     report = outcome.report()
@@ -97,12 +102,6 @@ def test_an_in_place_pod_change_is_detected(monkeypatch: pytest.MonkeyPatch) -> 
     assert "the Pod of the request was changed in place" in checks.judge(generate(seed)).problems
 
 
-def test_an_operation_without_a_rule_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
-    seed, good = injected()
-    monkeypatch.setattr(checks, "answer", lambda case: replace(good, rules=[""] * len(good.rules)))
-    assert any("names no rule" in told for told in checks.judge(generate(seed)).problems)
-
-
 def test_an_unexpected_refusal_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     seed, _ = injected()
     monkeypatch.setattr(checks, "answer", lambda case: Answer(refused="no"))
@@ -111,13 +110,11 @@ def test_an_unexpected_refusal_is_detected(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_changing_second_pass_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     seed, _ = injected()
-    answer = checks.answer
-    asked = []
+    answer, again = checks.answer, itertools.count()
 
     def restless(case: Any) -> Answer:
-        asked.append(case)
         found = answer(case)
-        if len(asked) == 1:
+        if not next(again):
             return found
         touch = {"op": "replace", "path": "/metadata/annotations/kruise.io~1sidecarset-injected-list", "value": "other"}
         return replace(found, operations=[*found.operations, touch], rules=[*found.rules, "SS-56"])
@@ -133,38 +130,12 @@ def test_changes_are_named_by_list_item() -> None:
     assert checks.changed({"a": [{"name": "x"}, {"name": "y"}]}, {"a": [{"name": "y"}, {"name": "x"}]}) == {"/a#order"}
 
 
-def test_a_stopped_run_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_judges_every_case_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "CHUNK", 10)
-    path = tmp_path / "run" / "property.json"
-    half = run.Progress(first=1, cases=35, digest="code")
-    for first in (1, 31):
-        half.add(run.judge_chunk((first, min(first + 10, 36))))
-    half.save(path)
-
-    resumed = run.load(path, 1, 35, "code")
-    assert (resumed.judged, sorted(resumed.done)) == (15, [1, 31])
-    told: list[str] = []
-    run.run(resumed, path, jobs=1, say=told.append)
-    assert (resumed.judged, sorted(resumed.done), resumed.failed) == (35, [1, 11, 21, 31], [])
-
-    whole = run.judge_chunk((1, 36))
-    assert run.load(path, 1, 35, "code").branches == whole.branches
-
-
-@pytest.mark.parametrize(
-    ("first", "cases", "digest", "text"),
-    [(2, 35, "code", "--seed 1"), (1, 36, "code", "--cases 35"), (1, 35, "other", "the code has changed")],
-)
-def test_progress_of_another_run_is_not_resumed(first: int, cases: int, digest: str, text: str, tmp_path: Path) -> None:
-    path = tmp_path / "property.json"
-    with pytest.raises(run.CannotResumeError, match="nothing to resume"):
-        run.load(path, first, cases, digest)
-    run.Progress(first=1, cases=35, digest="code").save(path)
-    with pytest.raises(run.CannotResumeError, match=text):
-        run.load(path, first, cases, digest)
-    path.write_text("{", "utf-8")
-    with pytest.raises(run.CannotResumeError, match="not readable"):
-        run.load(path, first, cases, digest)
+    progress = run.Progress()
+    run.run(progress, 1, 35, jobs=1, say=print)
+    assert progress == run.judge_chunk((1, 36))
+    assert (progress.judged, progress.failed) == (35, [])
 
 
 def test_a_rarely_reached_branch_is_reported() -> None:
