@@ -15,8 +15,9 @@ from app.features.workloadspread import webhooks as workloadspread
 from app.features.workloadspread.webhooks import SPREADS
 from app.framework.live import LARGE_BYTES, LiveObjects
 from app.framework.watched import Stores, Watched
-from app.kube.admission import GroupVersionKind, GroupVersionResource, Operation, Review
+from app.kube.admission import Operation
 from app.kube.client import Client
+from tests.kit.objects import pod_review
 from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import Connections, listing, virtual
 from tests.kube.hostile import chain
@@ -36,10 +37,7 @@ LOOKS = pytest.mark.parametrize(
             lambda client: workloadspread.SpreadLookups(client, Stores(()), "kruise-system").others("shop"),
             {"targetRef": TARGET, "subsets": [{"name": "a"}]},
         ),
-        (
-            lambda client: LiveObjects(client, Stores(())).list(STATES, "shop"),
-            {"targetRef": TARGET},
-        ),
+        (lambda client: LiveObjects(client, Stores(())).list(STATES, "shop"), {"targetRef": TARGET}),
     ],
     ids=["budgets", "spreads", "states"],
 )
@@ -75,7 +73,8 @@ async def test_a_namespace_is_large_as_long_as_its_objects_of_one_kind_are() -> 
         metadata = {"name": "one", "namespace": "shop", "annotations": {"text": text}}
         transport.answers.append(listing(1, {"metadata": metadata, "spec": spec}))
         await live.list(watched, "shop")
-        return live.are_large(_in("shop")), live.are_large(_in("bank"))
+        shop, bank = (pod_review(Operation.CREATE, namespace=namespace) for namespace in ("shop", "bank"))
+        return live.are_large(shop), live.are_large(bank)
 
     states, spreads = (STATES, {"targetRef": TARGET}), (SPREADS, {"targetRef": TARGET, "subsets": [{"name": "a"}]})
     assert await list_them(*states, "") == (False, False)
@@ -94,8 +93,3 @@ async def test_without_a_cluster_the_files_of_the_namespace_are_read() -> None:
     assert [one.metadata.namespace for one in await live.list(STATES, "shop")] == ["shop"]
     assert (await live.get(STATES, "web", "bank")).metadata.namespace == "bank"
     assert await live.get(STATES, "web", "other") is None
-
-
-def _in(namespace: str) -> Review:
-    kind, resource = GroupVersionKind("", "v1", "Pod"), GroupVersionResource("", "v1", "pods")
-    return Review("u", Operation.CREATE, kind, resource, namespace=namespace)

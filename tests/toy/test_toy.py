@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import socket
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,8 @@ from app.kube.resources import EVENTS, NAMESPACES, PODS
 from app.manager import features
 from app.sandbox.kubelet.program import Pace
 from app.sandbox.run import PROGRAM, Options, Sandbox, sandbox, with_manager
+from tests.cluster.controlplane import free_port
+from tests.kit.cluster import Waiting
 from tests.toy.widget.kind import WIDGET
 
 ROOT = Path(__file__).parents[2]
@@ -38,11 +39,14 @@ def listed() -> Iterator[None]:
     features.features.cache_clear()
 
 
-def ran(program: str) -> Any:
-    """Return the JSON that a Python program prints with the toy kind in the list of features."""
-    found = subprocess.run(
-        [sys.executable, "-c", LINE + program], cwd=ROOT, capture_output=True, text=True, check=False
-    )
+def python(program: str) -> subprocess.CompletedProcess[str]:
+    """Run a Python program with the toy kind in the list of features."""
+    return subprocess.run([sys.executable, "-c", LINE + program], cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def printed(program: str) -> Any:
+    """Return the JSON that a program prints."""
+    found = python(program)
     assert found.returncode == 0, found.stderr
     return json.loads(found.stdout)
 
@@ -50,7 +54,7 @@ def ran(program: str) -> Any:
 @pytest.fixture(scope="module")
 def files() -> dict[str, str]:
     """Return the contents of the generated files."""
-    made: dict[str, str] = ran("import json; from app.generate.__main__ import files; print(json.dumps(files()))")
+    made: dict[str, str] = printed("import json; from app.generate.__main__ import files; print(json.dumps(files()))")
     return made
 
 
@@ -76,9 +80,7 @@ def test_generated_files_include_the_toy_kind(files: dict[str, str], file: str, 
 def test_the_verb_of_the_toy_kind_is_a_command() -> None:
     program = "from app.cli.main import main; import sys; sys.argv = ['pykruise', {!r}]; main()"
     for word, said in (("--help", "Give a Widget another color."), ("paint", "missing argument 'NAME COLOR")):
-        found = subprocess.run(
-            [sys.executable, "-c", LINE + program.format(word)], cwd=ROOT, capture_output=True, text=True, check=False
-        )
+        found = python(program.format(word))
         assert said in found.stdout + found.stderr
 
 
@@ -90,22 +92,33 @@ def test_the_dashboard_has_a_section_for_widgets() -> None:
         "overview = overview_model(kinds)\n"
         "print(json.dumps([page_with(kinds), row.shown.message, 'widgets' in overview.model_fields]))"
     )
-    page, message, known = ran(program)
+    page, message, known = printed(program)
     assert '<ul id="widgets">' in page
     assert (message, known) == ("blue", True)
 
 
-class Toys:
+class Toys(Waiting):
     """A sandbox with Widgets; must be used in its event loop."""
 
     def __init__(self, running: Sandbox, metrics: int) -> None:
-        self.client = running.client
+        self.client, self.clock = running.client, running.client.clock
         self._metrics = metrics
 
+    async def owned(self) -> dict[str, str]:
+        """Return the UIDs of the Pods that have owners, by name."""
+        pods = [one["metadata"] for one in (await self.client.list(PODS, "default")).items]
+        return {one["name"]: one["uid"] for one in pods if one.get("ownerReferences")}
+
     async def pods(self) -> list[str]:
-        """Return the names of the Pods that have owners."""
-        found = (await self.client.list(PODS, "default")).items
-        return sorted(pod["metadata"]["name"] for pod in found if pod["metadata"].get("ownerReferences"))
+        return sorted(await self.owned())
+
+    async def counted(self) -> int:
+        """Return the number of Pods in the status."""
+        return int(((await self.client.get(WIDGETS, "a", "default")).get("status") or {}).get("pods", -1))
+
+    async def events(self) -> int:
+        found = (await self.client.list(EVENTS, "default")).items
+        return sum(one["reason"] == "PodCreated" and one["involvedObject"]["kind"] == "Widget" for one in found)
 
     async def metric(self, name: str) -> float:
         """Return the value of a metric, from /metrics."""
@@ -113,28 +126,12 @@ class Toys:
         text = await asyncio.to_thread(lambda: urllib.request.urlopen(url, timeout=5).read().decode())
         return sum(float(line.rpartition(" ")[2]) for line in text.splitlines() if line.startswith(name))
 
-    async def until(self, wanted: Any, look: Callable[[], Coroutine[Any, Any, Any]]) -> None:
-        """Wait until ``look`` returns the wanted value."""
-        last: Any = None
-        try:
-            async with asyncio.timeout(120):
-                while (last := await look()) != wanted:
-                    await asyncio.sleep(0.05)
-        except TimeoutError:
-            raise AssertionError(f"wanted {wanted}, last seen {last}") from None
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
 
 async def test_the_sandbox_serves_validates_reconciles_and_counts_widgets(
     tmp_path: Path, listed: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))))
-    port = free_port()
+    port = free_port("127.0.0.1")
     flags = ("--feature-gates=Widgets=true", f"--metrics-addr=127.0.0.1:{port}", "--widget-workers=2")
     pace = Pace(pull=0, start=0, restart=0, stop=0)
     options = Options(tmp_path / "kubeconfig", manager_flags=flags, program=LINE + PROGRAM, pace=pace)
@@ -148,21 +145,21 @@ async def test_the_sandbox_serves_validates_reconciles_and_counts_widgets(
             ):
                 await client.create(WIDGETS, widget("b", color="green"), "default")
             await client.patch(WIDGETS, "a", {"spec": {"replicas": 3}}, "default")
-            await toys.until(["a-0", "a-1", "a-2"], toys.pods)
-            await toys.until(3, lambda: _status(client))
+            await toys.becomes(toys.pods, ["a-0", "a-1", "a-2"], 120)
+            await toys.becomes(toys.counted, 3, 120)
             assert await toys.metric('controller_runtime_reconcile_total{controller="widget-controller"') > 0
             assert (
                 await toys.metric('controller_runtime_max_concurrent_reconciles{controller="widget-controller"}') == 2
             )
             assert await toys.metric("toy_pods_created_total") == 3
-            await toys.until(3, lambda: _events(client))
-        uids = await _uids(client)
+            await toys.becomes(toys.events, 3, 120)
+        uids = await toys.owned()
         async with with_manager(running, install=False):
             await client.patch(WIDGETS, "a", {"spec": {"replicas": 2}}, "default")
-            await toys.until(["a-0", "a-1"], toys.pods)
-            await toys.until(2, lambda: _status(client))
+            await toys.becomes(toys.pods, ["a-0", "a-1"], 120)
+            await toys.becomes(toys.counted, 2, 120)
             assert await toys.metric("toy_pods_created_total") == 0
-        assert (await _uids(client)).items() <= uids.items()
+        assert (await toys.owned()).items() <= uids.items()
         namespaces = (await client.list(NAMESPACES)).items
         assert len(namespaces) == len({one["metadata"]["name"] for one in namespaces})
 
@@ -170,17 +167,3 @@ async def test_the_sandbox_serves_validates_reconciles_and_counts_widgets(
 def widget(name: str, **spec: Any) -> dict[str, Any]:
     """Return the manifest of a Widget."""
     return {"apiVersion": WIDGETS.api_version, "kind": WIDGETS.kind, "metadata": {"name": name}, "spec": spec}
-
-
-async def _status(client: Any) -> int:
-    return int(((await client.get(WIDGETS, "a", "default")).get("status") or {}).get("pods", -1))
-
-
-async def _events(client: Any) -> int:
-    found = (await client.list(EVENTS, "default")).items
-    return sum(one["reason"] == "PodCreated" and one["involvedObject"]["kind"] == "Widget" for one in found)
-
-
-async def _uids(client: Any) -> dict[str, str]:
-    found = (await client.list(PODS, "default")).items
-    return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in found}
