@@ -8,7 +8,7 @@ import pytest
 
 from app.certs.issue import CertificateError, CertificateSet, fault_of, issue
 from app.certs.sources import FileCertificates, ensure_files
-from tests.certs.test_tls import of_the_user
+from tests.kit.certificates import self_signed
 from tests.kit.virtualtime import EPOCH, VirtualClock
 from tests.kube.fakes import virtual
 
@@ -43,7 +43,7 @@ def test_our_certificates_are_renewed_before_expiry_and_on_host_changes(tmp_path
 
 
 def test_certificates_of_the_user_are_served_until_they_expire_and_never_replaced(tmp_path: Path) -> None:
-    cert, key = of_the_user()
+    cert, key = self_signed()
     (tmp_path / "tls.crt").write_bytes(cert)
     (tmp_path / "tls.key").write_bytes(key)
     now = datetime.now(UTC)

@@ -4,39 +4,18 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import rsa
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from cryptography.x509.oid import NameOID
 
 from app.certs.issue import CertificateError, issue
 from app.certs.tls import ServingContext
+from tests.kit.certificates import self_signed
 
 NOW = datetime.now(UTC)
 FIRST = issue(("127.0.0.1",), NOW)
 SECOND = issue(("127.0.0.1",), NOW)
-
-
-def of_the_user() -> tuple[bytes, bytes]:
-    """Return a self-signed certificate that is valid for a day, and its key, whose type differs from ours."""
-    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "ours")])
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(NOW)
-        .not_valid_after(NOW + timedelta(days=1))
-        .sign(key, hashes.SHA256())
-    )
-    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    return certificate.public_bytes(Encoding.PEM), pem
 
 
 @asynccontextmanager
@@ -97,7 +76,8 @@ async def test_certificate_rotation_keeps_open_connections() -> None:
 
 async def test_a_certificate_with_another_key_type_replaces_the_old_one() -> None:
     context = ServingContext(FIRST.cert, FIRST.key)
-    context.replace(*(pair := of_the_user()))
+    pair = self_signed(rsa.generate_private_key(public_exponent=65537, key_size=2048))
+    context.replace(*pair)
     async with listening(context) as port:
         for newest in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
             _, writer, shown = await connect(port, newest=newest)

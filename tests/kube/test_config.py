@@ -15,24 +15,16 @@ import yaml
 
 from app.kube.config import in_cluster, load_config, load_kubeconfig, read_kubeconfig
 from app.kube.errors import ConfigError
-from tests.kube.test_transport import self_signed
+from tests.kit import objects
+from tests.kit.certificates import self_signed
 
 
 def kubeconfig(folder: Path, user: dict[str, Any], cluster: dict[str, Any] | None = None, name: str = "config") -> str:
-    content = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "here",
-        "contexts": [
-            {"name": "here", "context": {"cluster": "c", "user": "u"}},
-            {"name": "there", "context": {"cluster": "d", "user": "u", "namespace": "shop"}},
-        ],
-        "clusters": [
-            {"name": "c", "cluster": {"server": "http://127.0.0.1:1/", **(cluster or {})}},
-            {"name": "d", "cluster": {"server": "http://127.0.0.1:2"}},
-        ],
-        "users": [{"name": "u", "user": user}],
-    }
+    """Write a kubeconfig with another context, ``there``."""
+    content = objects.kubeconfig("http://127.0.0.1:1/", **user)
+    content["clusters"][0]["cluster"] |= cluster or {}
+    content["clusters"].append({"name": "d", "cluster": {"server": "http://127.0.0.1:2"}})
+    content["contexts"].append({"name": "there", "context": {"cluster": "d", "user": "u", "namespace": "shop"}})
     path = folder / name
     path.write_text(yaml.safe_dump(content))
     return str(path)
@@ -55,8 +47,7 @@ async def test_another_context_can_be_selected_by_name(tmp_path):
 
 
 async def test_client_certificates_and_authorities_make_the_tls_context(tmp_path):
-    pem = Path(self_signed(tmp_path)).read_bytes()
-    data = base64.b64encode(pem).decode()
+    data = base64.b64encode(b"".join(self_signed())).decode()
     user = {"client-certificate-data": data, "client-key-data": data}
     cluster = {"server": "https://127.0.0.1:1", "certificate-authority-data": data, "tls-server-name": "kubernetes"}
     config = await load_kubeconfig(kubeconfig(tmp_path, user, cluster))
@@ -135,9 +126,9 @@ async def test_several_files_are_merged_and_missing_ones_skipped(tmp_path, monke
 
 
 async def test_certificates_may_be_files_next_to_the_kubeconfig(tmp_path):
-    Path(self_signed(tmp_path))
-    user = {"client-certificate": "server.pem", "client-key": "server.pem"}
-    cluster = {"server": "https://127.0.0.1:1", "certificate-authority": "server.pem"}
+    (tmp_path / "a.pem").write_bytes(b"".join(self_signed()))
+    user = {"client-certificate": "a.pem", "client-key": "a.pem"}
+    cluster = {"server": "https://127.0.0.1:1", "certificate-authority": "a.pem"}
     config = read_kubeconfig(Path(kubeconfig(tmp_path, user, cluster)))
     assert config is not None
     assert config.ssl_context.cert_store_stats()["x509"] == 1
@@ -170,7 +161,7 @@ async def test_configurations_without_plugin_need_no_package(tmp_path, user):
 
 
 async def test_an_exec_plugin_may_return_certificates(tmp_path):
-    pem = Path(self_signed(tmp_path)).read_text()
+    pem = b"".join(self_signed()).decode()
     certificate = json.dumps({"clientCertificateData": pem, "clientKeyData": pem})
     user = plugin(tmp_path, f"{certificate} if n == 1 else dict({certificate}, clientKeyData='junk')")
     config = await load_kubeconfig(kubeconfig(tmp_path, user, {"server": "https://127.0.0.1:1"}))
@@ -238,19 +229,17 @@ async def test_an_invalid_file_is_reported_with_a_hint(tmp_path, content, messag
         await load_kubeconfig(str(path))
 
 
-async def test_an_invalid_certificate_is_named(tmp_path):
-    cluster = {"server": "https://127.0.0.1:1", "certificate-authority-data": base64.b64encode(b"junk").decode()}
-    path = kubeconfig(tmp_path, {"token": "a"}, cluster)
-    with pytest.raises(
-        ConfigError, match=rf"^kubeconfig {path}: the certificates for https://127.0.0.1:1 cannot be used"
-    ):
-        await load_kubeconfig(path)
-
-
-async def test_a_missing_certificate_file_is_named(tmp_path):
-    cluster = {"server": "https://127.0.0.1:1", "certificate-authority": "ca.pem"}
-    path = kubeconfig(tmp_path, {"token": "a"}, cluster)
-    with pytest.raises(ConfigError, match=rf"^kubeconfig {path}: File does not exists: {tmp_path}/ca.pem"):
+@pytest.mark.parametrize(
+    ("cluster", "message"),
+    [
+        ({"certificate-authority-data": "anVuaw=="}, "the certificates for https://127.0.0.1:1 cannot be used"),
+        ({"certificate-authority": "ca.pem"}, "File does not exists: {folder}/ca.pem"),
+    ],
+    ids=["no certificate", "no file"],
+)
+async def test_an_unusable_certificate_is_named(tmp_path, cluster, message):
+    path = kubeconfig(tmp_path, {"token": "a"}, {"server": "https://127.0.0.1:1", **cluster})
+    with pytest.raises(ConfigError, match=f"^kubeconfig {path}: {message.format(folder=tmp_path)}"):
         await load_kubeconfig(path)
 
 
@@ -278,7 +267,7 @@ async def test_configurations_are_searched_in_order(tmp_path):
 
 async def test_in_a_pod_the_service_account_is_used(tmp_path):
     (tmp_path / "token").write_text("first")
-    Path(self_signed(tmp_path)).rename(tmp_path / "ca.crt")
+    (tmp_path / "ca.crt").write_bytes(self_signed()[0])
     config = in_cluster({"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"}, tmp_path)
     assert config.host == "https://[fd00::1]:443"
     assert await config.authorization() == "Bearer first"
