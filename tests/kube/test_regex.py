@@ -25,20 +25,12 @@ def test_a_pattern_matches_anywhere(pattern: str, text: str, found: bool) -> Non
 
 @pytest.mark.behaviour("SS-122")
 @pytest.mark.parametrize(
-    "pattern", ["(", "a(?=b)", r"(a)\1", "(?<=a)b", "[z-a]", "a{2000}", "((a{100}){100}){100}", "*"]
-)
-def test_patterns_unknown_to_re2_are_refused(pattern: str) -> None:
-    with pytest.raises(PatternError, match="error parsing regexp"):
-        compile_re2(pattern)
-
-
-@pytest.mark.behaviour("SS-122")
-@pytest.mark.parametrize(
     ("pattern", "message"),
     [
         ("(a", "missing closing ): `(a`"),
         ("[a", "missing closing ]: `[a`"),
         ("a)", "unexpected ): `a)`"),
+        ("(", "missing closing ): `(`"),
         ("a(?=b)", "invalid or unsupported Perl syntax: `(?=`"),
         (r"(a)\1", r"invalid escape sequence: `\1`"),
         ("[z-a]", "invalid character class range: `z-a`"),
@@ -53,6 +45,13 @@ def test_errors_have_the_words_of_go(pattern: str, message: str) -> None:
     with pytest.raises(PatternError) as raised:
         compile_re2(pattern)
     assert str(raised.value) == f"error parsing regexp: {message}"
+
+
+@pytest.mark.behaviour("SS-122")
+@pytest.mark.parametrize("pattern", ["(?<=a)b", "((a{100}){100}){100}"])
+def test_other_patterns_unknown_to_re2_are_refused(pattern: str) -> None:
+    with pytest.raises(PatternError, match="error parsing regexp"):
+        compile_re2(pattern)
 
 
 @pytest.mark.behaviour("SS-122")

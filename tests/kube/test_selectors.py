@@ -9,9 +9,12 @@ from app.kube.fielderrors import Path, aggregate
 from app.kube.selector_query import SelectorError
 from app.kube.selectors import (
     EVERYTHING,
+    MAX_VALUES,
     compile_selector,
     go_label_selector,
+    label_keys,
     parse_query,
+    selector_keys,
     selector_text,
     to_query,
     validate_selector,
@@ -168,3 +171,34 @@ def test_a_selector_prints_as_a_go_struct() -> None:
 )
 def test_a_selector_is_shown_as_in_go(selector: dict[str, Any], text: str) -> None:
     assert selector_text(selector) == text
+
+
+# ---- finding objects with a matching selector without evaluating every selector
+
+
+@given(selectors, label_maps)
+def test_all_matching_selectors_are_found(selector: dict[str, Any], labels: dict[str, str]) -> None:
+    compiled = compile_selector(selector)
+    if compiled.matches(labels):
+        assert set(selector_keys("shop", compiled)) & set(label_keys("shop", labels))
+        assert not set(selector_keys("shop", compiled)) & set(label_keys("other", labels))
+
+
+def test_a_selector_with_many_values_is_stored_once() -> None:
+    many = {"key": "app", "operator": "In", "values": [f"v{index}" for index in range(MAX_VALUES + 1)]}
+    assert selector_keys("shop", compile_selector({"matchExpressions": [many]})) == ("shop/app",)
+    assert "shop/app" in label_keys("shop", {"app": "v1"})
+
+
+@pytest.mark.parametrize(
+    "selector",
+    [
+        {"matchLabels": {"app": "web"}},
+        {"matchExpressions": [{"key": "app", "operator": "In", "values": ["web", "shop"]}]},
+        {"matchExpressions": [{"key": "gone", "operator": "Exists"}]},
+    ],
+    ids=["equality", "values", "presence"],
+)
+def test_labels_excluded_by_a_selector_do_not_find_it(selector: dict[str, Any]) -> None:
+    keys = set(selector_keys("shop", compile_selector(selector)))
+    assert not keys & set(label_keys("shop", {"app": "other"}))

@@ -1,6 +1,5 @@
 """Status writes reach only the intended object, and conflicts are retried on the latest version."""
 
-from collections import deque
 from typing import Any
 
 import orjson
@@ -12,32 +11,13 @@ from app.kube.errors import Conflict
 from app.kube.objects import ObjectMeta, Pod
 from app.kube.resources import Resource
 from app.kube.statuses import KnownStatus, newest_status, write_status
-from app.kube.wire import Request, Response
-from tests.kit.virtualtime import VirtualClock
-from tests.kube.fakes import json_response, status_body, virtual
+from app.kube.wire import Response
+from tests.kube.fakes import client_for, json_response, status_body, virtual
 
 SETS = Resource("apps.example.com", "v1", "things", "Thing", namespaced=False)
+PATH = "/apis/apps.example.com/v1/things/a"
 OWNER = ObjectMeta(name="a", uid="mine", resource_version="3")
 KNOWN = KnownStatus({"count": 1}, "3")
-
-
-class Server:
-    """A transport that returns these responses in turn."""
-
-    def __init__(self, *answers: Response) -> None:
-        self.answers = deque(answers)
-        self.requests: list[tuple[str, str, Any]] = []
-
-    async def request(self, request: Request) -> Response:
-        body = orjson.loads(request.body) if request.body else None
-        self.requests.append((request.method, request.path.rpartition("/things/")[2], body))
-        return self.answers.popleft()
-
-    def stream(self, request: Request) -> Any:
-        raise NotImplementedError(request)
-
-    async def close(self) -> None:
-        """Nothing to close."""
 
 
 def _found(uid: str, version: str, **status: int) -> Response:
@@ -48,18 +28,18 @@ def _refused(code: int, reason: str) -> Response:
     return json_response(code, status_body(code, reason))
 
 
-async def _counted(server: Server, count: int) -> KnownStatus | None:
+async def _counted(client: Client, count: int) -> KnownStatus | None:
     def difference(present: Any) -> dict[str, int]:
         return {} if present.get("count") == count else {"count": count}
 
-    return await write_status(Client(server, VirtualClock()), SETS, OWNER, KNOWN, difference)
+    return await write_status(client, SETS, OWNER, KNOWN, difference)
 
 
 def _sent(version: str, count: int) -> tuple[str, str, Any]:
-    return ("PATCH", "a/status", {"metadata": {"resourceVersion": version}, "status": {"count": count}})
+    return ("PATCH", f"{PATH}/status", {"metadata": {"resourceVersion": version}, "status": {"count": count}})
 
 
-CONFLICT, GONE, READ = _refused(409, "Conflict"), _refused(404, "NotFound"), ("GET", "a", None)
+CONFLICT, GONE, READ = _refused(409, "Conflict"), _refused(404, "NotFound"), ("GET", PATH, None)
 
 
 @pytest.mark.parametrize(
@@ -83,17 +63,18 @@ CONFLICT, GONE, READ = _refused(409, "Conflict"), _refused(404, "NotFound"), ("G
 async def test_statuses_are_written_to_the_known_object(
     count: int, answers: list[Response], written: KnownStatus | None, sent: list[Any]
 ) -> None:
-    server = Server(*answers)
-    assert await _counted(server, count) == written
-    assert server.requests == sent
+    client, connections = client_for(*answers)
+    assert await _counted(client, count) == written
+    requests = connections.requests
+    assert [(one.method, one.path, orjson.loads(one.body) if one.body else None) for one in requests] == sent
 
 
 @virtual
 async def test_a_persistent_conflict_is_raised() -> None:
-    server = Server(*[CONFLICT, _found("mine", "7", count=5)] * CONFLICT_ATTEMPTS)
+    client, connections = client_for(*[CONFLICT, _found("mine", "7", count=5)] * CONFLICT_ATTEMPTS)
     with pytest.raises(Conflict):
-        await _counted(server, 2)
-    assert [method for method, *_ in server.requests].count("PATCH") == CONFLICT_ATTEMPTS
+        await _counted(client, 2)
+    assert [request.method for request in connections.requests].count("PATCH") == CONFLICT_ATTEMPTS
 
 
 @pytest.mark.parametrize(
