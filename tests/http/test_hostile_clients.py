@@ -9,17 +9,14 @@ import ssl
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from unittest.mock import AsyncMock
 
 import pytest
-from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from cryptography.hazmat.primitives.serialization import Encoding
 
 from app.admission.metrics import AdmissionMetrics
 from app.admission.registry import build_registry
@@ -35,6 +32,8 @@ from app.manager.limits import KnownCallers, Limits
 from app.manager.protocol import BoundedProtocol
 from app.manager.serving import Server, bind
 from tests.admission.requests import review_of
+from tests.kit.certificates import certificate, pem_of
+from tests.kube.fakes import until
 
 CERTIFICATES = issue(("127.0.0.1",), datetime.now(UTC))
 MIB = 1024 * 1024
@@ -76,10 +75,10 @@ class Port:
     async def connect(self, address: str = "127.0.0.1") -> "Caller":
         return Caller(*await asyncio.open_connection(*self.address, ssl=self._ssl, local_addr=(address, 0)))
 
-    def present(self, folder: Path, certificate: Any) -> None:
-        if certificate is not None and self._ssl is not None:
+    def present(self, folder: Path, client: "ClientCertificate | None") -> None:
+        if client is not None and self._ssl is not None:
             path = folder / "client.pem"
-            path.write_bytes(certificate.pem)
+            path.write_bytes(client.pem)
             self._ssl.load_cert_chain(path)
 
     def ask_and_not_read(self, request: bytes) -> socket.socket:
@@ -89,10 +88,16 @@ class Port:
         connection.sendall(request)
         return connection
 
+    async def ask(self, request: bytes, address: str = "127.0.0.1") -> tuple[int, bytes]:
+        """Send a request on a new connection and return the status and body of its answer."""
+        return await (await self.connect(address)).ask(request)
+
     async def until(self, condition: Any) -> None:
-        async with asyncio.timeout(PATIENCE):
-            while not condition():
-                await asyncio.sleep(0.01)
+        await until(condition, PATIENCE)
+
+    async def refuses(self, count: int, *reasons: str) -> None:
+        """Wait until this many connections were refused for these reasons."""
+        await self.until(lambda: sum(self.connections.refused.get(reason, 0) for reason in reasons) >= count)
 
 
 class Caller:
@@ -105,6 +110,11 @@ class Caller:
             for part in parts:
                 self.writer.write(part)
                 await self.writer.drain()
+
+    async def ask(self, request: bytes) -> tuple[int, bytes]:
+        """Send a request and return the status and body of its answer."""
+        await self.send(request)
+        return await self.answer()
 
     async def answer(self) -> tuple[int, bytes]:
         async with asyncio.timeout(PATIENCE):
@@ -142,9 +152,8 @@ async def port(
         await task
 
 
-def post(body: bytes, path: str = "/", *headers: bytes) -> bytes:
-    lines = b"".join(header + b"\r\n" for header in headers)
-    return b"POST %b HTTP/1.1\r\nhost: x\r\n%bcontent-length: %d\r\n\r\n%b" % (path.encode(), lines, len(body), body)
+def post(body: bytes, path: str = "/") -> bytes:
+    return b"POST %b HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%b" % (path.encode(), len(body), body)
 
 
 def chunks(size: int, count: int) -> Iterator[bytes]:
@@ -157,8 +166,7 @@ async def test_pipelined_requests_are_answered_in_order(tls: bool) -> None:
     async with port(tls=tls) as one:
         caller = await one.connect()
         for size in (0, 5, 3 * MIB, 7):
-            await caller.send(post(b"x" * size))
-            assert await caller.answer() == (200, b"%d" % size)
+            assert await caller.ask(post(b"x" * size)) == (200, b"%d" % size)
         assert one.connections.held == 0
 
 
@@ -177,10 +185,9 @@ async def test_expect_continue_is_answered_at_once() -> None:
         caller = await one.connect()
         await caller.send(b"POST / HTTP/1.1\r\nexpect: 100-continue\r\ncontent-length: 3\r\n\r\n")
         assert await caller.reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
-        await caller.send(b"abc")
-        assert await caller.answer() == (200, b"3")
-        await caller.send(b"POST / HTTP/1.1\r\nexpect: 100-continue\r\ncontent-length: 1001\r\n\r\n")
-        assert (await caller.answer())[0] == 200  # the application decides how to respond
+        assert await caller.ask(b"abc") == (200, b"3")
+        large = b"POST / HTTP/1.1\r\nexpect: 100-continue\r\ncontent-length: 1001\r\n\r\n"
+        assert (await caller.ask(large))[0] == 200  # the application decides how to respond
         assert await caller.closed()
 
 
@@ -246,9 +253,8 @@ async def test_an_oversized_body_is_refused_under_its_uid_and_discarded(length: 
 
 async def test_an_oversized_body_is_answered_once_if_more_of_it_has_arrived() -> None:
     async with port(tls=False, body_bytes=10) as one:
-        caller = await one.connect()
-        await caller.send(b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n" + b"".join(chunks(20, 3)))
-        assert (await caller.answer())[0] == 200
+        head = b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n"
+        assert (await one.ask(head + b"".join(chunks(20, 3))))[0] == 200
         assert one.connections.refused == {"body_bytes": 1}
 
 
@@ -308,8 +314,7 @@ async def test_a_large_body_is_passed_on_in_its_original_chunks() -> None:
         caller = await there.connect()
         for sent in (body, body[:100]):
             parts.clear()
-            await caller.send(post(sent))
-            assert (await caller.answer())[0] == 200
+            assert (await caller.ask(post(sent)))[0] == 200
             assert b"".join(parts) == sent
             assert max(map(len, parts)) <= MIB
 
@@ -319,11 +324,9 @@ async def test_bodies_of_all_connections_share_one_limit() -> None:
         callers = [await one.connect() for _ in range(8)]
         for caller in callers:  # each announces 1 MiB and sends most of it
             await caller.send(post(b"x" * MIB)[:-1])
-        await one.until(lambda: one.connections.refused.get("held_bytes", 0) >= 5)
+        await one.refuses(5, "held_bytes")
         assert one.connections.held <= 3 * MIB
-        small = await one.connect()
-        await small.send(post(b"x" * 5000))
-        assert await small.answer() == (200, b"5000")
+        assert await one.ask(post(b"x" * 5000)) == (200, b"5000")
 
 
 async def test_a_request_being_answered_is_not_dropped_for_another() -> None:
@@ -338,8 +341,7 @@ async def test_a_request_being_answered_is_not_dropped_for_another() -> None:
         first, second = await one.connect(), await one.connect()
         await first.send(post(b"x" * 800))
         await begun.wait()
-        await second.send(post(b"x" * 300))
-        assert (await second.answer())[0] == 503
+        assert (await second.ask(post(b"x" * 300)))[0] == 503
         release.set()
         assert await first.answer() == (200, b"800")
 
@@ -350,9 +352,7 @@ async def test_connections_with_unread_answers_are_closed(tls: bool) -> None:
     async with port(tls=tls, held_bytes=20 * MIB, read_seconds=0.1) as one:
         for _ in range(4):
             mute.append(await asyncio.to_thread(one.ask_and_not_read, post(b"", "/large")))
-        await one.until(
-            lambda: one.connections.refused.get("slow_reader", 0) + one.connections.refused.get("held_bytes", 0) >= 4
-        )
+        await one.refuses(4, "slow_reader", "held_bytes")
         await one.until(lambda: not one.connections.open)
         assert one.connections.held == 0
     for connection in mute:
@@ -363,8 +363,7 @@ async def test_connections_with_unread_answers_are_closed(tls: bool) -> None:
 async def test_an_incomplete_request_times_out(sent: bytes) -> None:
     async with port(complete_seconds=0.1) as one:
         caller = await one.connect()
-        await caller.send(sent)
-        assert (await caller.answer())[0] == 408
+        assert (await caller.ask(sent))[0] == 408
         assert await caller.closed()
         await one.until(lambda: not one.connections.open)
 
@@ -377,10 +376,8 @@ async def test_an_unknown_caller_has_less_time_to_begin_than_an_api_server() -> 
         callers._addresses |= {"127.0.0.3"}  # its address becomes known after it has connected
         callers.asked_at = float("inf")
         assert await stranger.closed()
-        await late.send(post(b""))
-        assert (await late.answer())[0] == 200
-        await known.send(post(b""))
-        assert (await known.answer())[0] == 200
+        assert (await late.ask(post(b"")))[0] == 200
+        assert (await known.ask(post(b"")))[0] == 200
 
 
 async def test_a_trickling_request_times_out() -> None:
@@ -403,8 +400,7 @@ async def test_an_idle_connection_is_closed(used: bool) -> None:
     async with port(keep_alive_seconds=0.1) as one:
         caller = await one.connect()
         if used:
-            await caller.send(post(b""))
-            assert (await caller.answer())[0] == 200
+            assert (await caller.ask(post(b"")))[0] == 200
         assert await caller.closed()
         assert not one.connections.refused
 
@@ -420,32 +416,22 @@ async def test_a_pipelining_client_is_answered() -> None:
 async def test_idle_connections_do_not_block_other_callers() -> None:
     async with port(connections=10) as one:
         used = await one.connect()
-        await used.send(post(b"1"))
-        assert await used.answer() == (200, b"1")
+        assert await used.ask(post(b"1")) == (200, b"1")
         holders = [await one.connect() for _ in range(30)]
         for holder in holders:
             await holder.send(b"POST / HTTP/1.1\r\n")
         await one.until(lambda: len(one.connections.open) <= 10)
-        await used.send(post(b"22"))
-        assert await used.answer() == (200, b"2")
-        fresh = await one.connect()
-        await fresh.send(post(b"333"))
-        assert await fresh.answer() == (200, b"3")
+        assert await used.ask(post(b"22")) == (200, b"2")
+        assert await one.ask(post(b"333")) == (200, b"3")
 
 
 async def test_unfinished_handshakes_do_not_block_other_callers() -> None:
     async with port(connections=10) as one:
-        mute = []
-        for _ in range(30):
-            connection = socket.create_connection(one.address)
-            connection.setblocking(False)
-            mute.append(connection)
-        await one.until(lambda: one.connections.refused.get("handshakes", 0) >= 20)
-        caller = await one.connect()
-        await caller.send(post(b"1"))
-        assert await caller.answer() == (200, b"1")
-        for connection in mute:
-            connection.close()
+        with contextlib.ExitStack() as mute:
+            for _ in range(30):
+                mute.enter_context(socket.create_connection(one.address))
+            await one.refuses(20, "handshakes")
+            assert await one.ask(post(b"1")) == (200, b"1")
 
 
 STRANGE = "127.0.0.2"
@@ -459,7 +445,7 @@ async def test_handshakes_of_unknown_callers_are_ended_before_those_of_known_cal
             known.setblocking(False)
             for _ in range(30):
                 mute.enter_context(socket.create_connection(one.address, source_address=(STRANGE, 0)))
-            await one.until(lambda: one.connections.refused.get("handshakes", 0) >= 20)
+            await one.refuses(20, "handshakes")
             with pytest.raises(BlockingIOError):
                 known.recv(1)
 
@@ -484,8 +470,7 @@ async def test_unknown_callers_yield_to_known_callers_only() -> None:
         with pytest.raises(OSError):
             await one.connect(STRANGE)
         known = await one.connect()
-        await known.send(post(b"22"))
-        assert await known.answer() == (200, b"2")
+        assert await known.ask(post(b"22")) == (200, b"2")
         assert begun == [STRANGE, STRANGE, ""]
         release.set()
         await one.until(lambda: len(one.connections.open) == 2)
@@ -501,8 +486,7 @@ async def test_bodies_of_unknown_callers_are_dropped_before_those_of_known_calle
         await one.until(lambda: one.connections.held == 300)
         await known.send(begun, b"x" * 800)
         assert await stranger.closed()
-        await known.send(b"x" * 100)
-        assert await known.answer() == (200, b"900")
+        assert await known.ask(b"x" * 100) == (200, b"900")
 
 
 @pytest.mark.behaviour("MGR-154")
@@ -523,9 +507,7 @@ async def test_a_review_of_an_unknown_caller_reserves_nothing_while_known_caller
             ("127.0.0.1", request + body),
             (STRANGE, request + body),
         ):
-            caller = await one.connect(address)
-            await caller.send(sent)
-            assert (await caller.answer())[0] == 200
+            assert (await one.ask(sent, address))[0] == 200
     assert dry == [False, False, True]
 
 
@@ -536,9 +518,7 @@ async def test_an_unknown_caller_that_never_gets_its_turn_is_refused() -> None:
         callers.asked_at = float("inf")  # known callers are always active
         before = [asyncio.create_task(one.connections.turns.wait(f"10.0.0.{n}", seconds=1.0)) for n in range(100)]
         await before[0]
-        stranger = await one.connect(STRANGE)
-        await stranger.send(post(b"1"))
-        assert (await stranger.answer())[0] == 503
+        assert (await one.ask(post(b"1"), STRANGE))[0] == 503
         for task in before:
             task.cancel()
 
@@ -548,7 +528,7 @@ async def test_handshakes_time_out(monkeypatch: pytest.MonkeyPatch) -> None:
     async with port() as one:
         with socket.create_connection(one.address) as mute:
             mute.setblocking(False)
-            await one.until(lambda: one.connections.refused.get("handshake"))
+            await one.refuses(1, "handshake")
             async with asyncio.timeout(PATIENCE):
                 with contextlib.suppress(OSError):
                     assert await asyncio.get_running_loop().sock_recv(mute, 1) == b""
@@ -580,10 +560,8 @@ async def test_without_descriptors_the_server_waits_and_continues() -> None:
             for connection in waiting:
                 with contextlib.suppress(BlockingIOError):
                     connection.connect(one.address)
-            await one.until(lambda: one.connections.refused.get("EMFILE", 0) >= 2)
-        caller = await one.connect()
-        await caller.send(post(b"1"))
-        assert await caller.answer() == (200, b"1")
+            await one.refuses(2, "EMFILE")
+        assert await one.ask(post(b"1")) == (200, b"1")
         for connection in waiting:
             connection.close()
 
@@ -615,8 +593,7 @@ async def test_shutdown_answers_running_requests() -> None:
         await one.until(lambda: one.connections.held)
         one.server.stop()
         await asyncio.sleep(0.1)
-        await caller.send(body[-1:])
-        assert await caller.answer() == (200, b"100")
+        assert await caller.ask(body[-1:]) == (200, b"100")
         assert await caller.closed()
 
 
@@ -625,23 +602,10 @@ ORGANIZATION = "system:masters"
 
 class ClientCertificate:
     def __init__(self, name: str) -> None:
-        now = datetime.now(UTC)
         authority_key, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
-        authority = _named("clients", authority_key, "clients", authority_key, now, ca=True)
-        self.ca = authority.public_bytes(Encoding.PEM)
-        certificate = _named(name, key, "clients", authority_key, now, ca=False).public_bytes(Encoding.PEM)
-        self.pem = certificate + key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-
-
-def _named(name: str, key: Any, issuer: str, signer: Any, now: datetime, *, ca: bool) -> x509.Certificate:
-    organization = x509.NameAttribute(NameOID.ORGANIZATION_NAME, ORGANIZATION)
-    subject, by = (x509.Name([organization, x509.NameAttribute(NameOID.COMMON_NAME, text)]) for text in (name, issuer))
-    builder = x509.CertificateBuilder(by, subject, key.public_key(), x509.random_serial_number())
-    builder = builder.not_valid_before(now - timedelta(days=1)).not_valid_after(now + timedelta(days=1))
-    builder = builder.add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
-    if not ca:
-        builder = builder.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
-    return builder.sign(signer, SHA256())
+        self.ca = certificate(authority_key, "CN=clients", ca=True).public_bytes(Encoding.PEM)
+        signed = certificate(key, f"O={ORGANIZATION},CN={name}", issuer="CN=clients", signer=authority_key)
+        self.pem = signed.public_bytes(Encoding.PEM) + pem_of(key)
 
 
 CLIENT = ClientCertificate("kube-apiserver")
@@ -649,7 +613,7 @@ STRANGER = ClientCertificate("kube-apiserver")
 
 
 @pytest.mark.parametrize(
-    ("certificate", "names", "status"),
+    ("client", "names", "status"),
     [
         (CLIENT, frozenset(), 200),
         (CLIENT, frozenset({"other", "kube-apiserver"}), 200),
@@ -661,21 +625,18 @@ STRANGER = ClientCertificate("kube-apiserver")
 )
 @pytest.mark.parametrize("renewed", [False, True])
 async def test_with_a_client_authority_only_certified_clients_may_post(
-    tmp_path: Path, certificate: Any, names: frozenset[str] | None, status: int, renewed: bool
+    tmp_path: Path, client: ClientCertificate | None, names: frozenset[str] | None, status: int, renewed: bool
 ) -> None:
     authority = CLIENT.ca if names is not None else b""
     context = ServingContext(CERTIFICATES.cert, CERTIFICATES.key, authority)
     if renewed:
         context.replace(CERTIFICATES.cert, CERTIFICATES.key)
     async with port(tls=context, client_names=names) as one:
-        one.present(tmp_path, certificate)
+        one.present(tmp_path, client)
         caller = await one.connect()
-        await caller.send(b"GET /healthz HTTP/1.1\r\n\r\n")  # the self-check sends no certificate
-        assert (await caller.answer())[0] == 200
-        await caller.send(post(b"{}", "/convert"))  # API servers have no certificate for conversion
-        assert (await caller.answer())[0] == 200
-        await caller.send(post(b"{}", "/mutate-pod"))
-        assert (await caller.answer())[0] == status
+        assert (await caller.ask(b"GET /healthz HTTP/1.1\r\n\r\n"))[0] == 200  # the self-check sends no certificate
+        assert (await caller.ask(post(b"{}", "/convert")))[0] == 200  # API servers have no certificate for conversion
+        assert (await caller.ask(post(b"{}", "/mutate-pod")))[0] == status
 
 
 async def test_a_foreign_client_certificate_ends_the_handshake(tmp_path: Path) -> None:
@@ -688,4 +649,4 @@ async def test_a_foreign_client_certificate_ends_the_handshake(tmp_path: Path) -
             assert await caller.closed()
         except OSError:
             pass
-        await one.until(lambda: one.connections.refused.get("handshake"))
+        await one.refuses(1, "handshake")
