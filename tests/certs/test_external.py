@@ -3,29 +3,27 @@
 import base64
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from app.certs.issue import CertificateError, issue
+from app.certs.issue import CertificateError, CertificateSet, issue
 from app.certs.sources import ExternalFolder, ExternalSecret, UnannouncedSource
 from app.kube.client import Client
+from tests.certs.test_sources import PATH, secret
 from tests.kit.virtualtime import EPOCH, VirtualClock
 from tests.kube.fakes import virtual
 from tests.manager.memory import MemoryApi
 
-PATH = "/api/v1/namespaces/kruise-system/secrets/kruise-webhook-certs"
 ONE, TWO = issue(("a",), EPOCH), issue(("a",), EPOCH)
 NAMES = ("ca.crt", "tls.crt", "tls.key")
 
 
-def contents(made: Any) -> dict[str, bytes]:
+def contents(made: CertificateSet) -> dict[str, bytes]:
     return dict(zip(NAMES, (made.ca_cert, made.cert, made.key), strict=True))
 
 
-def secret(files: dict[str, bytes]) -> dict[str, Any]:
-    metadata = {"name": "kruise-webhook-certs", "namespace": "kruise-system", "resourceVersion": "1"}
-    return {"metadata": metadata, "data": {name: base64.b64encode(text).decode() for name, text in files.items()}}
+def stored(files: dict[str, bytes]) -> MemoryApi:
+    return MemoryApi(objects={PATH: secret({name: base64.b64encode(text).decode() for name, text in files.items()})})
 
 
 def source(api: MemoryApi, clock: VirtualClock | None = None) -> ExternalSecret:
@@ -36,11 +34,11 @@ def source(api: MemoryApi, clock: VirtualClock | None = None) -> ExternalSecret:
 @pytest.mark.behaviour("MGR-35")
 @virtual
 async def test_a_cert_manager_secret_is_read_and_never_written() -> None:
-    api = MemoryApi(objects={PATH: secret(contents(ONE))})
+    api = stored(contents(ONE))
     reading = source(api)
     found = await reading.ensure()
     assert (found.cert, found.key, reading.bundle) == (ONE.cert, ONE.key, ONE.ca_cert)
-    api.objects[PATH] = secret(contents(TWO))
+    api.objects = stored(contents(TWO)).objects
     assert (await reading.ensure()).cert == TWO.cert
     assert {request.method for request in api.requests} == {"GET"}
 
@@ -58,14 +56,14 @@ async def test_a_cert_manager_secret_is_read_and_never_written() -> None:
 @virtual
 async def test_unusable_certificates_are_named(files: dict[str, bytes], message: str) -> None:
     with pytest.raises(CertificateError, match=message):
-        await source(MemoryApi(objects={PATH: secret(files)})).ensure()
+        await source(stored(files)).ensure()
 
 
 @virtual
 async def test_an_expired_external_certificate_is_reported() -> None:
     clock = VirtualClock(EPOCH + timedelta(days=4000))
     with pytest.raises(CertificateError, match=r"tls.crt: expired at .* its owner must renew it"):
-        await source(MemoryApi(objects={PATH: secret(contents(ONE))}), clock).ensure()
+        await source(stored(contents(ONE)), clock).ensure()
 
 
 @virtual

@@ -2,11 +2,11 @@
 
 import base64
 import ipaddress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from app.certs.issue import CertificateError, CertificateSet, check_pair, fault_of, from_secret_data, issue
+from tests.kit.certificates import certificate
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 HOST = "kruise-webhook-service.kruise-system.svc"
@@ -34,9 +35,9 @@ def parsed(pem: bytes) -> x509.Certificate:
 
 @pytest.mark.behaviour("MGR-30")
 def test_subject_and_alternative_names_are_the_service_and_localhost() -> None:
-    certificate = parsed(MADE.cert)
-    assert certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value == HOST
-    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    served = parsed(MADE.cert)
+    assert served.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value == HOST
+    names = served.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert names.get_values_for_type(x509.DNSName) == ["localhost", HOST]
 
 
@@ -49,19 +50,19 @@ def test_an_address_is_an_ip_alternative_name() -> None:
 
 @pytest.mark.behaviour("MGR-31")
 def test_certificates_use_elliptic_curves_and_are_valid_for_ten_years() -> None:
-    authority, certificate = parsed(MADE.ca_cert), parsed(MADE.cert)
+    authority, served = parsed(MADE.ca_cert), parsed(MADE.cert)
     assert authority.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value == "webhook-cert-ca"
-    assert authority.issuer == authority.subject == certificate.issuer
-    certificate.verify_directly_issued_by(authority)
-    for one in (authority, certificate):
+    assert authority.issuer == authority.subject == served.issuer
+    served.verify_directly_issued_by(authority)
+    for one in (authority, served):
         key = one.public_key()
         assert isinstance(key, ec.EllipticCurvePublicKey)
         assert key.curve.name == "secp256r1"
         assert one.not_valid_after_utc == NOW + timedelta(days=3650)
-    assert certificate.not_valid_before_utc == authority.not_valid_before_utc < NOW
-    usage = certificate.extensions.get_extension_for_class(x509.KeyUsage).value
+    assert served.not_valid_before_utc == authority.not_valid_before_utc < NOW
+    usage = served.extensions.get_extension_for_class(x509.KeyUsage).value
     assert (usage.digital_signature, usage.key_encipherment, usage.key_cert_sign) == (True, False, False)
-    extended = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    extended = served.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
     assert list(extended) == [ExtendedKeyUsageOID.SERVER_AUTH]
 
 
@@ -69,18 +70,7 @@ def test_certificates_use_elliptic_curves_and_are_valid_for_ten_years() -> None:
 def test_an_rsa_authority_can_sign() -> None:
     """OpenKruise leaves such a CA behind. Clients that trust it must keep trusting the served certificates."""
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "webhook-cert-ca")])
-    authority = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(NOW - timedelta(days=1))
-        .not_valid_after(NOW + timedelta(days=3650))
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
+    authority = certificate(key, "CN=webhook-cert-ca", ca=True, start=NOW, days=3650)
     pem = key.private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption())
     left = CertificateSet(authority.public_bytes(Encoding.PEM), b"", b"", pem)
     made = issue(("host",), NOW, reuse_ca_of=left)
@@ -135,35 +125,15 @@ def test_an_incomplete_secret_is_refused_with_the_missing_key(data: dict | None,
             "CA certificate: expires at 2035-12-31 03:04 UTC",
         ),
         (MADE, (HOST,), NOW - timedelta(days=1), "serving certificate: is not valid before 2026-01-02 02:04 UTC"),
-        (
-            CertificateSet(MADE.ca_cert, MADE.cert, OTHER.key, MADE.ca_key),
-            (HOST,),
-            NOW,
-            "private key: does not belong to the serving certificate",
-        ),
-        (
-            CertificateSet(OTHER.ca_cert, MADE.cert, MADE.key, OTHER.ca_key),
-            (HOST,),
-            NOW,
-            "serving certificate: was not signed by the CA CN=webhook-cert-ca",
-        ),
-        (
-            CertificateSet(MADE.ca_cert, b"garbage", MADE.key, MADE.ca_key),
-            (HOST,),
-            NOW,
-            "serving certificate: is not a PEM certificate",
-        ),
-        (
-            CertificateSet(MADE.ca_cert, MADE.cert, b"garbage", MADE.ca_key),
-            (HOST,),
-            NOW,
-            "private key: is not a PEM private key",
-        ),
-        (
-            CertificateSet(b"garbage", MADE.cert, MADE.key, MADE.ca_key),
-            (HOST,),
-            NOW,
-            "CA certificate: is not a PEM certificate",
+        *(
+            (replace(MADE, **changed), (HOST,), NOW, fault)
+            for changed, fault in (
+                ({"key": OTHER.key}, "private key: does not belong to the serving certificate"),
+                ({"ca_cert": OTHER.ca_cert}, "serving certificate: was not signed by the CA CN=webhook-cert-ca"),
+                ({"cert": b"garbage"}, "serving certificate: is not a PEM certificate"),
+                ({"key": b"garbage"}, "private key: is not a PEM private key"),
+                ({"ca_cert": b"garbage"}, "CA certificate: is not a PEM certificate"),
+            )
         ),
     ],
 )
@@ -187,11 +157,11 @@ def test_a_valid_authority_is_reused_for_at_least_a_year() -> None:
 @pytest.mark.parametrize(
     "broken",
     [
-        CertificateSet(MADE.ca_cert, MADE.cert, MADE.key, OTHER.ca_key),
-        CertificateSet(MADE.ca_cert, MADE.cert, MADE.key, b""),
-        CertificateSet(b"garbage", MADE.cert, MADE.key, MADE.ca_key),
+        replace(MADE, ca_key=OTHER.ca_key),
+        replace(MADE, ca_key=b""),
+        replace(MADE, ca_cert=b"garbage"),
         # A certificate that must not sign others.
-        CertificateSet(MADE.cert, MADE.cert, MADE.key, MADE.key),
+        replace(MADE, ca_cert=MADE.cert, ca_key=MADE.key),
         issue((HOST,), NOW + timedelta(days=2)),
     ],
     ids=["other key", "no key", "garbage", "no authority", "from the future"],

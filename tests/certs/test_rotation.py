@@ -46,12 +46,21 @@ GOOD, ENDING, ENDING_UNDER_GOOD_CA, BROKEN = (
 ONE, TWO, THREE = made(1), made(2), made(3)
 
 
+def settled(stored: Rotation, **more: bytes) -> Observed:
+    """Return what a replica sees when a step of the rotation has lasted long enough."""
+    return Observed(True, stored, None, settled=True, **more)
+
+
+def after(action: Action, stored: Rotation) -> Rotation:
+    return carried_out(action, settled(stored), lambda _: ONE)
+
+
 @pytest.mark.behaviour("MGR-34")
 def test_an_authority_due_for_renewal_does_not_sign() -> None:
     # It expires in a year and a half, but must be valid for two more years.
     now = EPOCH + timedelta(days=3650 - 550)
     stored = Rotation(issue(("svc",), now, reuse_ca_of=issue(("svc",), EPOCH)))
-    observed = Observed(exists=True, stored=stored, held=None, settled=True)
+    observed = settled(stored)
     assert plan(observed, judge_for(("svc",), now, timedelta(days=730))).action is Action.ANNOUNCE
     assert plan(observed, judge_for(("svc",), now, timedelta(days=180))).action is Action.KEEP
 
@@ -99,12 +108,10 @@ def test_rotation_survives_a_round_trip_through_the_secret() -> None:
 
 
 def test_a_retired_authority_leaves_bundles_and_the_others_stay_for_one_step() -> None:
-    observed = Observed(True, Rotation(TWO, None, ca(1)), None, settled=True)
-    finished = carried_out(Action.FINISH, observed, lambda _: THREE)
+    finished = after(Action.FINISH, Rotation(TWO, None, ca(1)))
     assert read_rotation(Rotation(issue(("a",), EPOCH), retired=finished.retired).secret_data()).retired
-    seen = Observed(True, finished, None, settled=True, published=ca(1) + ca(2))
-    assert plan(seen, lambda _: GOOD).action is Action.KEEP
-    seen = replace(seen, published=ca(3) + ca(2))
+    assert plan(settled(finished, published=ca(1) + ca(2)), lambda _: GOOD).action is Action.KEEP
+    seen = settled(finished, published=ca(3) + ca(2))
     assert plan(seen, lambda _: GOOD).action is Action.REMEMBER
     assert carried_out(Action.REMEMBER, seen, lambda _: THREE).bundle == ca(2) + ca(3)
 
@@ -115,29 +122,20 @@ def test_deleting_the_secret_requests_a_new_authority() -> None:
 
 
 def test_an_early_switch_keeps_trusting_certificates_still_served() -> None:
-    stored = Rotation(TWO, THREE, previous_ca=ca(1), retired=("x",))
-    switched = carried_out(Action.SWITCH, Observed(True, stored, None, settled=True), lambda _: ONE)
+    switched = after(Action.SWITCH, Rotation(TWO, THREE, previous_ca=ca(1), retired=("x",)))
     assert switched == Rotation(THREE, None, previous_ca=joined(ca(2), ca(1)), retired=("x",))
 
 
 def test_finishing_retires_only_replaced_authorities() -> None:
-    stored = Rotation(TWO, None, previous_ca=joined(ca(1), ca(2), ca(3)), retired=("x",))
-    finished = carried_out(Action.FINISH, Observed(True, stored, None, settled=True), lambda _: ONE)
-    alone = [
-        carried_out(Action.FINISH, Observed(True, Rotation(TWO, None, ca(number)), None, settled=True), lambda _: ONE)
-        for number in (1, 3)
-    ]
-    assert finished.retired == ("x", *alone[0].retired, *alone[1].retired)
-    assert (finished.current, finished.previous_ca) == (TWO, b"")
-    assert (
-        carried_out(Action.FINISH, Observed(True, Rotation(TWO, None, ca(2)), None, True), lambda _: ONE).retired == ()
-    )
+    finished = after(Action.FINISH, Rotation(TWO, None, previous_ca=joined(ca(1), ca(2), ca(3)), retired=("x",)))
+    one, two, three = (after(Action.FINISH, Rotation(TWO, None, ca(number))).retired for number in (1, 2, 3))
+    assert finished.retired == ("x", *one, *three)
+    assert (finished.current, finished.previous_ca, two) == (TWO, b"", ())
 
 
 def test_only_the_latest_retired_authorities_are_kept() -> None:
     known = tuple(f"old-{number}" for number in range(20))
-    stored = Rotation(TWO, None, previous_ca=ca(1), retired=known)
-    finished = carried_out(Action.FINISH, Observed(True, stored, None, settled=True), lambda _: ONE)
+    finished = after(Action.FINISH, Rotation(TWO, None, previous_ca=ca(1), retired=known))
     assert len(finished.retired) == 20
     assert finished.retired[:19] == known[1:]
 
@@ -167,7 +165,6 @@ class World:
     """State shared by replicas: the Secret and a configuration with their versions, and the sets that expire soon."""
 
     secret: Rotation | str | None = None
-    secret_version: int = 0
     bundle: bytes = b""
     bundle_version: int = 0
     ending: set[bytes] = field(default_factory=set)
@@ -196,8 +193,7 @@ class Replica:
         world = self.world
         bundle, bundle_version = world.bundle, world.bundle_version
         yield
-        if not self.read_secret(bundle):
-            return
+        self.read_secret(bundle)
         yield
         complete = bundle == self.held.bundle
         if not complete:
@@ -210,17 +206,15 @@ class Replica:
         self.looked = world.now
         self.timer.record(self.held if complete else None, world.now)
 
-    def read_secret(self, published: bytes) -> bool:
+    def read_secret(self, published: bytes) -> None:
         world = self.world
         stored = world.secret if isinstance(world.secret, Rotation) else None
         settled = not self.timer.seconds_left(stored, world.now)
         observed = Observed(world.secret is not None, stored, self.held, settled, "garbage", published)
         step = plan(observed, world.judge)
-        after = carried_out(step.action, observed, world.make)
+        self.held = carried_out(step.action, observed, world.make)
         if step.action is not Action.KEEP:
-            world.secret, world.secret_version = after, world.secret_version + 1
-        self.held = after
-        return True
+            world.secret = self.held
 
     def step(self) -> bool:
         try:
@@ -279,7 +273,7 @@ class RotationMachine(RuleBasedStateMachine):
 
     @rule(to=st.sampled_from([None, "garbage"]))
     def damage(self, to: str | None) -> None:
-        self.world.secret, self.world.secret_version = to, self.world.secret_version + 1
+        self.world.secret = to
 
     @invariant()
     def what_is_served_is_trusted(self) -> None:

@@ -89,18 +89,21 @@ async def test_an_openkruise_signing_key_signs_once_and_is_dropped() -> None:
 
 
 @pytest.mark.behaviour("MGR-32")
+@pytest.mark.parametrize(("method", "reason"), [("POST", "AlreadyExists"), ("PUT", "Conflict")])
 @virtual
-async def test_a_second_replica_uses_the_certificate_of_the_first() -> None:
-    api = MemoryApi()
+async def test_the_certificate_of_the_replica_that_writes_first_is_used(method: str, reason: str) -> None:
+    """It creates or repairs the Secret between our read and our write."""
+    api = MemoryApi(objects={PATH: secret(None)} if method == "PUT" else {})
     other = issue((HOST,), VirtualClock().now())
 
     def first_wins(request: Request) -> Response | None:
-        # Another replica creates the Secret between our read and our create.
-        if request.method == "POST":
-            api.fail = lambda _: None
-            api.objects[PATH] = secret(other.secret_data())
-            return json_response(409, status_body(409, "AlreadyExists"))
-        return None
+        if request.method != method:
+            return None
+        if method == "PUT":
+            assert orjson.loads(request.body or b"")["metadata"]["resourceVersion"] == "1"
+        api.fail = lambda _: None
+        api.objects[PATH] = secret(other.secret_data())
+        return json_response(409, status_body(409, reason))
 
     api.fail = first_wins
     assert await source(api).ensure() == other
@@ -165,23 +168,6 @@ async def test_a_certificate_is_renewed_before_expiry() -> None:
     assert await later.ensure() == renewed
     assert later.bundle == renewed.ca_cert
     assert later.next_step_in is None
-
-
-@virtual
-async def test_a_conflict_means_another_replica_repaired_it() -> None:
-    other = issue((HOST,), VirtualClock().now())
-    api = MemoryApi(objects={PATH: secret(None)})
-
-    def first_wins(request: Request) -> Response | None:
-        if request.method == "PUT":
-            assert orjson.loads(request.body or b"")["metadata"]["resourceVersion"] == "1"
-            api.fail = lambda _: None
-            api.objects[PATH] = secret(other.secret_data())
-            return json_response(409, status_body(409, "Conflict"))
-        return None
-
-    api.fail = first_wins
-    assert await source(api).ensure() == other
 
 
 @virtual
