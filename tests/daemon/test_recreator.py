@@ -181,6 +181,11 @@ async def until_state(one: Node, name: str = "again", **wanted: str) -> None:
     await one.becomes(lambda: state_of(one, name), wanted, 120)
 
 
+async def stopped(one: Node) -> None:
+    """Wait until one container was stopped."""
+    await one.until(lambda: len(one.runtime.stops) == 1)
+
+
 @pytest.mark.behaviour("CRR-30", "CRR-32", "CRR-36", "CRR-38", "CRR-41", "KD-50", "KD-52")
 @on_node
 async def test_two_containers_are_stopped_in_turn_and_wait_for_their_successors(one: Node, agent: Agent) -> None:
@@ -201,19 +206,6 @@ async def test_two_containers_are_stopped_in_turn_and_wait_for_their_successors(
     assert await one.events("Killing") == [
         f"Killing: Stopping container {name} by ContainerRecreateRequest again" for name in ("app", "side")
     ]
-
-
-@pytest.mark.behaviour("CRR-37")
-@on_node
-async def test_ordered_restarts_wait_for_the_previous_container(one: Node, agent: Agent) -> None:
-    one.runtime.on_stop = one.restart
-    pod = await one.pod({"name": "app"}, {"name": "side"})
-    await one.request(pod, "app", "side", orderedRecreate=True)
-    await until_state(one, phase="Recreating", app="Recreating", side="Pending")
-    await one.clock.sleep(60)
-    assert len(one.runtime.stops) == 1
-    await one.snapshot(pod["metadata"]["uid"], "app")
-    await until_state(one, phase="Recreating", app="Succeeded", side="Recreating")
 
 
 @pytest.mark.behaviour("CRR-31", "CRR-30")
@@ -243,24 +235,6 @@ def test_containers_are_stopped_after_the_unready_grace_period(asked: int | None
     )
     held = msgspec.structs.replace(request(unreadyGracePeriodSeconds=asked), status=since)
     assert recreate_plan.grace_left(held, NOW) == pytest.approx(left)
-
-
-@pytest.mark.behaviour("CRR-33")
-@on_node
-async def test_the_pod_is_unready_before_its_containers_are_stopped(one: Node, agent: Agent) -> None:
-    pod = await one.pod({"name": "app"})
-    await one.request(pod, "app", unreadyGracePeriodSeconds=30)
-    await until_state(one, phase="Recreating")
-    await one.clock.sleep(100)
-    assert one.runtime.stops == []
-    since = one.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
-    condition = {"type": "PreRecreateGrace", "status": "True", "reason": "PreRecreateGrace", "message": ""}
-    status = {"conditions": [{**condition, "lastTransitionTime": since}]}
-    await one.client.patch(RECREATE_REQUESTS, "again", {"status": status}, NAMESPACE, subresource="status")
-    await one.clock.sleep(25)
-    assert one.runtime.stops == []
-    await one.clock.sleep(10)
-    assert len(one.runtime.stops) == 1
 
 
 @pytest.mark.behaviour("CRR-39", "CRR-40")
@@ -406,29 +380,9 @@ async def test_endless_hooks_in_several_namespaces_block_no_other_pod(one: Node,
     await one.clock.sleep(60)
     pod = await one.pod({"name": "app"}, namespace="others")
     await one.request(pod, "app")
-    await one.until(lambda: stopped(one))
+    await stopped(one)
     stops = [container for container, _ in one.runtime.stops]
     assert stops == [one.newest(pod["metadata"]["uid"], "app").id]
-
-
-@pytest.mark.behaviour("CRR-42")
-@on_node
-async def test_a_restarted_container_is_stopped_again_only_if_forced(one: Node, agent: Agent) -> None:
-    one.runtime.on_stop = one.restart
-    pod = await one.pod({"name": "app"})
-    uid = pod["metadata"]["uid"]
-    first = one.newest(uid, "app")
-    first.state = ContainerState.EXITED
-    one.restart(first)
-    await one.request(pod, "app")
-    await until_state(one, phase="Recreating", app="Recreating")
-    await one.snapshot(uid, "app")
-    await until_state(one, phase="Completed", app="Succeeded")
-    assert one.runtime.stops == []
-    await one.request(pod, "app", name="forced", forceRecreate=True)
-    await until_state(one, "forced", phase="Recreating", app="Recreating")
-    await one.clock.sleep(60)
-    assert len(one.runtime.stops) == 1
 
 
 @pytest.mark.behaviour("CRR-50", "KD-99")
@@ -443,11 +397,7 @@ async def test_a_container_of_another_pod_or_namespace_is_not_stopped(one: Node,
     await one.clock.sleep(60)
     assert one.runtime.stops == []
     del container.labels[label]
-    await one.until(lambda: stopped(one))
-
-
-async def stopped(one: Node) -> bool:
-    return len(one.runtime.stops) == 1
+    await stopped(one)
 
 
 @pytest.mark.behaviour("CRR-34")
@@ -492,7 +442,7 @@ async def test_an_unavailable_runtime_is_waited_for(one: Node, agent: Agent, sto
     one.runtime.away = not stopping
     await one.request(pod, "app")
     if stopping:
-        await one.until(lambda: bool(one.runtime.stops))
+        await stopped(one)
         one.runtime.away = True
     else:
         await until_state(one, phase="Recreating")
@@ -526,7 +476,7 @@ async def test_final_container_states_are_kept(one: Node, agent: Agent, forced: 
     one.newest(pod["metadata"]["uid"], "app").stop_seconds = 10.0
     await one.request(pod, "app", forceRecreate=forced)
 
-    await one.until(lambda: bool(one.runtime.stops))
+    await stopped(one)
     # Unrelated writes in the meantime.
     snapshot = {"containerStatusSnapshot": [{"name": "app", "containerID": "x", "ready": True, "restartCount": 0}]}
     await one.client.patch(RECREATE_REQUESTS, "again", {"status": snapshot}, NAMESPACE, subresource="status")
@@ -545,7 +495,7 @@ async def test_states_written_by_another_agent_are_kept(one: Node, agent: Agent)
     pod = await one.pod({"name": "app"})
     one.newest(pod["metadata"]["uid"], "app").stop_seconds = 10.0
     await one.request(pod, "app")
-    await one.until(lambda: bool(one.runtime.stops))
+    await stopped(one)
     states = [{"name": "app", "phase": "Succeeded"}]
     body = {"status": {"containerRecreateStates": states}}
     await one.client.patch(RECREATE_REQUESTS, "again", body, NAMESPACE, subresource="status")
