@@ -355,8 +355,7 @@ def test_an_identity_is_the_host_and_a_unique_suffix():
 async def test_a_lease_that_changed_is_released_only_by_its_holder(holder: str, seconds: float, left: str) -> None:
     server = MemoryServer()
     candidate = Candidate(server, "one")
-    task = asyncio.create_task(candidate.elector.run(candidate.lead))
-    await until(lambda: candidate.leads)
+    task = await candidate.leading()
     # A write that this candidate has seen no response to.
     server.objects[PATH]["metadata"]["resourceVersion"] = "1000"
     server.objects[PATH]["spec"]["holderIdentity"] = holder
@@ -383,9 +382,8 @@ async def test_a_silent_server_does_not_delay_the_end_of_a_leader() -> None:
 async def test_a_candidate_reads_the_lease_at_once_when_it_changes() -> None:
     server = MemoryServer()
     first, second = Candidate(server, "one"), Candidate(server, "two", seed=2)
-    leading = asyncio.create_task(first.elector.run(first.lead))
-    await until(lambda: first.leads)
-    waiting = asyncio.create_task(second.elector.run(second.lead))
+    leading = await first.leading()
+    waiting = asyncio.create_task(second.run())
     server.delay = 0.01
     second.elector.wake()
     await asyncio.sleep(10)

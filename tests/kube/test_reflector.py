@@ -39,6 +39,10 @@ REFUSED = TransportError(RequestInfo("GET", "/pods"), "connection refused")
 EXPIRED = event("ERROR", status_body(410, "Expired", "too old resource version: 1 (9)"))
 
 
+def line(type_: str, raw: bytes) -> bytes:
+    return b'{"type":"' + type_.encode() + b'","object":' + raw + b"}\n"
+
+
 class Counting:
     def __init__(self) -> None:
         self.lists: list[int] = []
@@ -62,7 +66,8 @@ class Counting:
 class Setup:
     """A reflector on scripted connections."""
 
-    def __init__(self, **options) -> None:
+    def __init__(self, *, decode=decode_pod, **options) -> None:
+        self.streaming = options.get("streaming_list", True)
         self.connections = Connections()
         self.clock = VirtualClock()
         self.store: Store[Pod] = Store(options.pop("indexes", None))
@@ -71,37 +76,43 @@ class Setup:
         self.metrics = Counting()
         client = Client(self.connections, self.clock)
         self.reflector = Reflector(
-            client, PODS, self.store, decode=decode_pod, rng=Random(1), metrics=self.metrics, **options
+            client, PODS, self.store, decode=decode, rng=Random(1), metrics=self.metrics, **options
         )
 
     def streams(self, *streams) -> None:
         self.connections.streams.extend(streams)
 
+    def lists(self, *objects: bytes) -> None:
+        """Answer the first list with these objects, as a stream or as a page."""
+        if self.streaming:
+            self.streams(pieces(*(line("ADDED", raw) for raw in objects), bookmark(6, end_of_list=True)))
+        else:
+            page = b'{"metadata":{"resourceVersion":"6"},"items":[' + b",".join(objects) + b"]}"
+            self.connections.answers.append(Response(200, {}, page))
+
     def versions(self) -> dict[str, str]:
         return {pod.metadata.name: pod.metadata.resource_version for pod in self.store.list()}
 
+    async def until(self, condition, seconds: float = 600) -> None:
+        async with running(self.reflector.run()):
+            await until(condition, seconds)
+
     async def reads(self, **versions: str) -> None:
         """Run until the store is ready and has these objects."""
-        async with running(self.reflector.run()):
-            await until(lambda: self.store.ready and self.versions() == versions, 600)
+        await self.until(lambda: self.store.ready and self.versions() == versions)
 
     def resumed_from(self) -> list[str]:
         return [request.query.get("resourceVersion", "-") for request in self.connections.watches]
 
 
 @virtual
-async def test_a_streaming_list_fills_the_store_when_its_end_is_marked():
+@pytest.mark.parametrize("size", [1, 50, 100_000], ids="{} bytes at once".format)
+async def test_a_streaming_list_fills_the_store_when_its_end_is_marked(size):
     setup = Setup(label_selector="app=a", field_selector="spec.nodeName=n", namespace="shop")
-    setup.streams(
-        pieces(
-            event("ADDED", obj("a", 1)),
-            event("ADDED", obj("b", 2)) + bookmark(3),
-            event("MODIFIED", obj("a", 4)) + event("DELETED", obj("b", 5)),
-            bookmark(5, end_of_list=True) + event("ADDED", obj("c", 6)),
-            event("MODIFIED", obj("c", 7)),
-            then_hang=True,
-        )
-    )
+    initial = [event("ADDED", obj("a", 1)), event("ADDED", obj("b", 2)), bookmark(3)]
+    initial += [event("MODIFIED", obj("a", 4)), event("DELETED", obj("b", 5)), bookmark(5, end_of_list=True)]
+    data = b"".join([*initial, event("ADDED", obj("c", 6)), event("MODIFIED", obj("c", 7))])
+    setup.streams(pieces(*(data[at : at + size] for at in range(0, len(data), size)), then_hang=True))
     await setup.reads(a="4", c="7")
     assert [(change.old is None, change.object.metadata.resource_version) for change in setup.changes] == [
         (True, "4"), (True, "6"), (False, "7")]  # fmt: skip
@@ -125,19 +136,6 @@ async def test_a_streaming_list_fills_the_store_when_its_end_is_marked():
 
 
 @virtual
-@pytest.mark.parametrize("size", [1, 3, 50, 100_000])
-async def test_chunks_may_be_cut_anywhere(size):
-    setup = Setup()
-    data = b"".join(event("ADDED", obj(f"pod-{number}", number + 1)) for number in range(20))
-    data += bookmark(20, end_of_list=True) + event("DELETED", obj("pod-3", 21)) + event("ADDED", obj("x", 22))
-    setup.streams(pieces(*(data[i : i + size] for i in range(0, len(data), size)), then_hang=True))
-    async with running(setup.reflector.run()):
-        await until(lambda: "x" in setup.versions())
-    assert len(setup.store) == 20
-    assert "pod-3" not in setup.versions()
-
-
-@virtual
 @pytest.mark.parametrize("refusal", [NO_STREAMING, json_response(400, status_body(400, "BadRequest"))])
 async def test_a_server_without_streaming_lists_is_listed_in_pages(refusal):
     setup = Setup(page_size=2)
@@ -157,15 +155,21 @@ async def test_a_server_that_ignores_streaming_lists_is_detected():
     setup = Setup()
     setup.streams(pieces(event("ADDED", obj("a", 1)), then_hang=True))
     setup.connections.answers.append(listing(9, obj("a", 1), obj("b", 2)))
-    async with running(setup.reflector.run()):
-        await setup.store.wait_until_ready()
-    assert len(setup.store) == 2
+    await setup.reads(a="1", b="2")
     assert setup.clock.monotonic() < 60
 
 
+class Thing:
+    """A kind that is not a msgspec struct."""
+
+    def __init__(self, raw: bytes) -> None:
+        self.metadata = decode_pod(raw).metadata
+
+
 @virtual
-async def test_a_disconnect_resumes_without_a_relist():
-    setup = Setup()
+@pytest.mark.parametrize("decode", [decode_pod, Thing])
+async def test_a_disconnect_resumes_without_a_relist(decode):
+    setup = Setup(decode=decode)
 
     async def breaks():
         yield event("MODIFIED", obj("a", 3))
@@ -178,8 +182,7 @@ async def test_a_disconnect_resumes_without_a_relist():
         pieces(event("ADDED", obj("b", 4)), bookmark(8)),
         pieces(event("DELETED", obj("b", 9)), then_hang=True),
     )
-    async with running(setup.reflector.run()):
-        await until(lambda: len(setup.connections.watches) == 10 and len(setup.store) == 1)
+    await setup.until(lambda: len(setup.connections.watches) == 10 and len(setup.store) == 1)
     assert setup.resumed_from() == ["-", "2", "2", *["3"] * 6, "8"]
     assert setup.changes[-1].object.metadata.resource_version == "9"  # the final state of b
     assert setup.versions() == {"a": "3"}
@@ -266,8 +269,7 @@ async def test_failures_are_retried_with_backoff(what, caplog):
 
     setup.connections.stream = timed  # type: ignore[method-assign,assignment]
     with caplog.at_level(logging.WARNING):
-        async with running(setup.reflector.run()):
-            await until(lambda: len(times) == 9 + (what == "watch"), 600)
+        await setup.until(lambda: len(times) == 9 + (what == "watch"))
     waits = [after - before for before, after in pairwise(times[-9:])]
     for wait, base in zip(waits, [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10, 10], strict=True):
         assert base <= wait <= 2 * base
@@ -285,8 +287,7 @@ async def test_a_quiet_watch_that_ends_normally_is_resumed_at_once():
         await setup.clock.sleep(120)
 
     setup.streams(pieces(bookmark(1, end_of_list=True)), quiet, quiet, quiet)
-    async with running(setup.reflector.run()):
-        await until(lambda: len(setup.connections.watches) == 5, 1000)
+    await setup.until(lambda: len(setup.connections.watches) == 5, 1000)
     assert setup.resumed_from() == ["-", "1", "5", "5", "5"]
     assert setup.clock.monotonic() < 3 * 240 + 5
 
@@ -328,10 +329,6 @@ async def test_an_invalid_event_in_a_streaming_list_falls_back_to_pages_on_repet
     assert setup.metrics.errors == {ReflectorError.LIST_FAILED: 2}
 
 
-def line(type_: str, raw: bytes) -> bytes:
-    return b'{"type":"' + type_.encode() + b'","object":' + raw + b"}\n"
-
-
 def _pod(**metadata: object) -> bytes:
     return orjson.dumps({"metadata": metadata})
 
@@ -355,19 +352,12 @@ UNREADABLE = {
 @pytest.mark.parametrize("streaming", [True, False])
 async def test_a_malformed_object_hides_no_other(bad, streaming):
     setup = Setup(streaming_list=streaming)
-    if streaming:
-        before, after = line("ADDED", orjson.dumps(obj("a", 1))), line("ADDED", orjson.dumps(obj("b", 2)))
-        setup.streams(pieces(before, line("ADDED", bad), after, bookmark(3, end_of_list=True)))
-    else:
-        items = b",".join((orjson.dumps(obj("a", 1)), bad, orjson.dumps(obj("b", 2))))
-        page = b'{"metadata":{"resourceVersion":"3"},"items":[' + items + b"]}"
-        setup.connections.answers.append(Response(200, {}, page))
+    setup.lists(orjson.dumps(obj("a", 1)), bad, orjson.dumps(obj("b", 2)))
     setup.streams(
         pieces(line("MODIFIED", bad), event("MODIFIED", obj("a", 4)) + line("ADDED", bad) + event("ADDED", obj("c", 5)),
                then_hang=True))  # fmt: skip
-    async with running(setup.reflector.run()):
-        await until(lambda: setup.versions() == {"a": "4", "b": "2", "c": "5"})
-        assert len(setup.connections.watches) == 1 + streaming  # none was ended
+    await setup.reads(a="4", b="2", c="5")
+    assert len(setup.connections.watches) == 1 + streaming  # none was ended
     assert setup.metrics.errors == {ReflectorError.UNREADABLE: 3}
     assert setup.metrics.aside == 1
 
@@ -421,16 +411,11 @@ async def test_an_unreadable_object_keeps_its_state_until_it_is_gone_or_readable
 async def test_objects_with_deep_managed_fields_are_read(levels, streaming, caplog):
     deep = hostile.deep_managed_fields(levels)
     setup = Setup(streaming_list=streaming)
-    if streaming:
-        setup.streams(pieces(line("ADDED", deep), event("ADDED", obj("a", 1)), bookmark(6, end_of_list=True)))
-    else:
-        page = b'{"metadata":{"resourceVersion":"6"},"items":[' + deep + b"," + orjson.dumps(obj("a", 1)) + b"]}"
-        setup.connections.answers.append(Response(200, {}, page))
+    setup.lists(deep, orjson.dumps(obj("a", 1)))
     changed = deep.replace(b'"resourceVersion":"5"', b'"resourceVersion":"7"')
     setup.streams(pieces(line("MODIFIED", changed), then_hang=True))
     with caplog.at_level(logging.WARNING):
-        async with running(setup.reflector.run()):
-            await until(lambda: setup.versions() == {"deep": "7", "a": "1"})
+        await setup.reads(deep="7", a="1")
     assert setup.metrics.errors == {}
     assert not caplog.messages
 
@@ -442,9 +427,8 @@ async def test_an_unknown_event_type_is_counted_and_skipped():
         pieces(line("NOVEL", b"{}"), event("ADDED", obj("a", 1)), bookmark(2, end_of_list=True)),
         pieces(event("SYNCED", obj("x", 3)), event("MODIFIED", obj("a", 4)), then_hang=True),
     )
-    async with running(setup.reflector.run()):
-        await until(lambda: setup.versions() == {"a": "4"})
-        assert len(setup.connections.watches) == 2
+    await setup.reads(a="4")
+    assert len(setup.connections.watches) == 2
     assert setup.metrics.errors == {ReflectorError.UNKNOWN_EVENT: 2}
 
 
@@ -468,9 +452,8 @@ async def test_a_failing_index_or_handler_hides_no_other_object(caplog):
         pieces(*(event("ADDED", obj(name, 1)) for name in ("a", "bad", "odd", "b")), bookmark(2, end_of_list=True)),
         pieces(event("MODIFIED", obj("bad", 3)), event("MODIFIED", obj("odd", 3)), event("ADDED", obj("c", 4)),
                then_hang=True))  # fmt: skip
-    async with running(setup.reflector.run()):
-        await until(lambda: setup.versions() == {"a": "1", "odd": "3", "b": "1", "c": "4"})
-        assert len(setup.connections.watches) == 2
+    await setup.reads(a="1", odd="3", b="1", c="4")
+    assert len(setup.connections.watches) == 2
     assert seen == ["a", "odd", "b", "odd", "c"]
     assert [pod.metadata.name for pod in setup.store.by_index("node", "")] == ["a", "odd", "b", "c"]
     assert setup.metrics.errors == {ReflectorError.UNREADABLE: 2}
@@ -481,14 +464,9 @@ async def test_a_failing_index_or_handler_hides_no_other_object(caplog):
 @pytest.mark.parametrize("streaming", [True, False])
 async def test_an_object_that_the_filter_no_longer_keeps_is_removed(streaming):
     setup = Setup(streaming_list=streaming, keep=lambda pod: "kept" in pod.metadata.labels)
-    kept, other = obj("a", 1, metadata={"labels": {"kept": ""}}), obj("a", 4)
-    if streaming:
-        setup.streams(pieces(event("ADDED", kept), event("ADDED", obj("b", 2)), bookmark(3, end_of_list=True)))
-    else:
-        setup.connections.answers.append(listing(3, kept, obj("b", 2)))
-    setup.streams(pieces(event("MODIFIED", other), then_hang=True))
-    async with running(setup.reflector.run()):
-        await until(lambda: setup.changes and setup.changes[-1].new is None)
+    setup.lists(orjson.dumps(obj("a", 1, metadata={"labels": {"kept": ""}})), orjson.dumps(obj("b", 2)))
+    setup.streams(pieces(event("MODIFIED", obj("a", 4)), then_hang=True))
+    await setup.until(lambda: setup.changes and setup.changes[-1].new is None)
     assert [change.object.metadata.name for change in setup.changes] == ["a", "a"]
     assert setup.changes[-1].object.metadata.labels == {"kept": ""}, "handlers learn what it was"
     assert not setup.versions()
@@ -523,8 +501,7 @@ async def test_versions_that_expire_minutes_apart_cause_no_longer_and_longer_wai
         yield EXPIRED
 
     setup.streams(*[expires] * 9)
-    async with running(setup.reflector.run()):
-        await until(lambda: len(setup.connections.watches) == 10, 1200)
+    await setup.until(lambda: len(setup.connections.watches) == 10, 1200)
     assert setup.clock.monotonic() < 9 * 120 + 5
 
 
@@ -551,9 +528,7 @@ async def test_retry_after_of_a_watch_is_honored_within_limits(asked, wait):
 async def test_a_list_that_fails_is_repeated_from_its_start(first):
     setup = Setup()
     setup.streams(first, FULL_AND_OPEN)
-    async with running(setup.reflector.run()):
-        await setup.store.wait_until_ready()
-        assert setup.versions() == {"a": "1"}
+    await setup.reads(a="1")
     assert setup.metrics.errors == {ReflectorError.LIST_FAILED: 1}
 
 
@@ -562,33 +537,6 @@ async def test_a_list_without_version_is_rejected():
     setup = Setup(streaming_list=False)
     setup.connections.answers.extend([json_response(200, {"items": []}), listing(3, obj("a", 1))])
     await setup.reads(a="1")
-
-
-@virtual
-async def test_any_decoder_works():
-    """Kinds that are not msgspec structs are read the same way."""
-
-    class Thing:
-        def __init__(self, raw: bytes) -> None:
-            self.body = orjson.loads(raw)
-            if "metadata" not in self.body:
-                raise ValueError("no metadata")
-            self.metadata = decode_pod(raw).metadata
-
-    connections = Connections()
-    connections.streams += [
-        pieces(event("ADDED", obj("a", 1, spec={"x": 5})), bookmark(2, end_of_list=True)),
-        pieces(event("MODIFIED", obj("a", 3, spec={"x": 6}))),
-        pieces(event("DELETED", obj("a", 4, spec={"x": 7})), then_hang=True),
-    ]
-    store: Store[Thing] = Store()
-    changes: list[Change[Thing]] = []
-    store.subscribe(changes.append)
-    async with running(Reflector(Client(connections, VirtualClock()), PODS, store, decode=Thing, rng=Random(1)).run()):
-        await until(lambda: len(changes) == 3)
-    assert [change.object.body["spec"]["x"] for change in changes] == [5, 6, 7]
-    assert not store.list()
-    assert [watch.query.get("resourceVersion") for watch in connections.watches] == [None, "2", "3"]
 
 
 @virtual

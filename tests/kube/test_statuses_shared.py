@@ -101,20 +101,18 @@ def replica(
     )
 
 
-def with_cache(left: int, **options: Any) -> tuple[Api, SharedStatus[Thing], Thing]:
+def with_cache(left: int, *, together: int = 500, **options: Any) -> tuple[Api, SharedStatus[Thing], Thing]:
     """Return a server, a writer whose cache stays at the first version, and that version."""
     api = Api(**options)
     first = api.start(left)
-    return api, replica(api, lambda _: first), first
+    return api, replica(api, lambda _: first, together=together), first
 
 
 @pytest.mark.behaviour("PUB-80", "PUB-85")
 @pytest.mark.parametrize(("together", "writes"), [(500, 1), (4, 3)])
 @virtual
 async def test_concurrent_requests_share_a_decision_and_a_write(together: int, writes: int) -> None:
-    api = Api(delay=0.003)
-    first = api.start(10)
-    statuses = replica(api, lambda _: first, together=together)
+    api, statuses, _first = with_cache(10, together=together, delay=0.003)
     answers = await asyncio.gather(*(statuses.decide(KEY, take(f"p{i}")) for i in range(40)))
     assert answers == ["given"] * 10 + ["not now"] * 30
     assert (api.count("PATCH"), api.count("GET")) == (writes, 0)
@@ -285,9 +283,7 @@ async def test_a_canceled_caller_cancels_no_other() -> None:
 
 @virtual
 async def test_a_shutdown_lets_no_caller_wait_forever() -> None:
-    api = Api(delay=1)
-    first = api.start(5)
-    statuses = replica(api, lambda _: first, together=1)
+    _api, statuses, _first = with_cache(5, together=1, delay=1)
     asked = [asyncio.create_task(statuses.decide(KEY, take(f"p{i}"))) for i in range(3)]
     await asyncio.sleep(0.5)
     for task in asyncio.all_tasks():
@@ -300,10 +296,8 @@ async def test_a_shutdown_lets_no_caller_wait_forever() -> None:
 
 @virtual
 async def test_objects_do_not_wait_for_each_other() -> None:
-    api = Api(delay=0.01)
-    first = api.start(left=5)
+    api, statuses, _first = with_cache(5, delay=0.01)
     api.objects[PATH[:-1] + "b"] = {**api.objects[PATH], "metadata": {**api.objects[PATH]["metadata"], "name": "b"}}
-    statuses = replica(api, lambda _: first)
     began = VirtualClock().monotonic()
     await asyncio.gather(statuses.decide(KEY, take("p")), statuses.decide(ObjectKey("shop", "b"), take("p")))
     assert VirtualClock().monotonic() - began < 0.02
