@@ -1,4 +1,4 @@
-"""Recorded reviews of a real API server."""
+"""Reviews: those recorded from a real API server, and any other."""
 
 import base64
 import json
@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+
+from app.kube.admission import GroupVersionKind
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 
@@ -29,3 +31,17 @@ def review_of(fixture: str = "pod-create", /, **changed: Any) -> bytes:
 def patch_of(answer: dict[str, Any]) -> list[dict[str, Any]]:
     operations: list[dict[str, Any]] = json.loads(base64.b64decode(answer["response"]["patch"]))
     return operations
+
+
+def review_about(kind: GroupVersionKind, plural: str, operation: str, obj: Any, **more: Any) -> dict[str, Any]:
+    """Return an AdmissionReview of a request for an object; ``more``: fields of the request."""
+    group, version = kind.group, kind.version
+    request = {
+        "uid": "u",
+        "kind": {"group": group, "version": version, "kind": kind.kind},
+        "resource": {"group": group, "version": version, "resource": plural},
+        "operation": operation,
+        "object": obj,
+        **more,
+    }
+    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}

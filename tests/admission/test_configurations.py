@@ -79,11 +79,8 @@ def test_a_manager_outside_the_cluster_is_registered_by_url() -> None:
 def test_sidecarsets_are_intercepted_in_both_versions() -> None:
     mutating = entry(mutating_configuration(WEBHOOKS, SERVICE, ""), "msidecarset.kb.io")
     validating = entry(validating_configuration(WEBHOOKS, SERVICE, ""), "vsidecarset.kb.io")
-    for found, path in (
-        (mutating, "/mutate-apps-kruise-io-sidecarset"),
-        (validating, "/validate-apps-kruise-io-sidecarset"),
-    ):
-        assert found["clientConfig"]["service"]["path"] == path
+    for found, verb in ((mutating, "mutate"), (validating, "validate")):
+        assert found["clientConfig"]["service"]["path"] == f"/{verb}-apps-kruise-io-sidecarset"
         assert found["rules"][0]["apiVersions"] == ["v1alpha1", "v1beta1"]
         assert found["rules"][0]["operations"] == ["CREATE", "UPDATE"]
         assert found["rules"][0]["resources"] == ["sidecarsets"]
@@ -91,28 +88,20 @@ def test_sidecarsets_are_intercepted_in_both_versions() -> None:
     assert "reinvocationPolicy" not in validating
 
 
-@pytest.mark.behaviour("MGR-44")
-def test_a_configuration_is_written_only_if_it_differs() -> None:
+@pytest.mark.behaviour("MGR-41", "MGR-44")
+def test_a_configuration_is_written_only_if_it_differs_whatever_the_template_of_openkruise_says() -> None:
     desired = mutating_configuration(WEBHOOKS, SERVICE, "Q0E=")
-    live = {**desired, "metadata": {"name": "x", "resourceVersion": "7", "labels": {"kept": "yes"}}}
+    annotations = {"template": '[{"name": "mpod.kb.io", "failurePolicy": "Ignore"}]'}
+    metadata = {"name": "x", "resourceVersion": "7", "labels": {"kept": "yes"}, "annotations": annotations}
+    live = {**desired, "metadata": metadata}
     assert updated(live, desired) is None
     drifted = {**live, "webhooks": [{**desired["webhooks"][0], "failurePolicy": "Ignore"}]}
     repaired = updated(drifted, desired)
     assert repaired["webhooks"] == desired["webhooks"]
-    assert repaired["metadata"] == live["metadata"]
+    assert repaired["metadata"] == metadata
     # The API server returns a configuration without entries without the field.
     empty = mutating_configuration([], SERVICE, "")
     assert updated({"metadata": {"name": "x"}}, empty) is None
-
-
-@pytest.mark.behaviour("MGR-41")
-def test_a_leftover_openkruise_template_is_neither_used_nor_changed() -> None:
-    desired = mutating_configuration(WEBHOOKS, SERVICE, "Q0E=")
-    annotations = {"template": '[{"name": "mpod.kb.io", "failurePolicy": "Ignore"}]'}
-    live = {**desired, "metadata": {"name": "x", "resourceVersion": "7", "annotations": annotations}, "webhooks": []}
-    written = updated(live, desired)
-    assert written["webhooks"] == desired["webhooks"]
-    assert written["metadata"]["annotations"] == annotations
 
 
 def test_absent_match_conditions_are_omitted() -> None:
@@ -168,13 +157,8 @@ def test_a_definition_without_conversion_is_left_alone() -> None:
 
 
 def owner(fields: dict[str, Any], manager: str = "kruise-manager", operation: str = "Update") -> dict[str, Any]:
-    return {
-        "manager": manager,
-        "operation": operation,
-        "apiVersion": "v1",
-        "fieldsType": "FieldsV1",
-        "fieldsV1": fields,
-    }
+    who = {"manager": manager, "operation": operation}
+    return {**who, "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": fields}
 
 
 def converting(**owned: Any) -> dict[str, Any]:
@@ -202,15 +186,10 @@ KUBECTL = owner({"f:spec": {"f:conversion": {"f:strategy": {}}}}, "kubectl", "Ap
 def test_the_manager_owns_no_conversion_field_that_shipped_definitions_set(
     ours: dict[str, Any], left: dict[str, Any] | None
 ) -> None:
-    theirs = [
-        KUBECTL,
-        owner(ours, "somebody"),
-        owner(ours, operation="Apply"),
-        {**owner(ours), "subresource": "status"},
-    ]
-    crd = {"metadata": {"resourceVersion": "7", "managedFields": [theirs[0], owner(ours), *theirs[1:]]}}
+    theirs = [owner(ours, "somebody"), owner(ours, operation="Apply"), {**owner(ours), "subresource": "status"}]
+    crd = {"metadata": {"resourceVersion": "7", "managedFields": [KUBECTL, owner(ours), *theirs]}}
     before = copy.deepcopy(crd)
-    kept = [theirs[0], *([] if left is None else [owner(left)]), *theirs[1:]]
+    kept = [KUBECTL, *([] if left is None else [owner(left)]), *theirs]
     assert release_patch(crd) == {"metadata": {"resourceVersion": "7", "managedFields": kept}}
     assert crd == before
     crd["metadata"]["managedFields"] = kept
@@ -219,19 +198,18 @@ def test_the_manager_owns_no_conversion_field_that_shipped_definitions_set(
 
 @pytest.mark.behaviour("MGR-142")
 @pytest.mark.parametrize(
-    "fields",
+    "metadata",
     [
-        None,
-        [],
-        [KUBECTL],
-        [owner(AUTHORITY)],
-        [owner({"f:spec": {"f:versions": {}}})],
-        [owner(converting(**{"f:url": {}}))],
+        {},
+        {"managedFields": []},
+        {"managedFields": [KUBECTL]},
+        {"managedFields": [owner(AUTHORITY)]},
+        {"managedFields": [owner({"f:spec": {"f:versions": {}}})]},
+        {"managedFields": [owner(converting(**{"f:url": {}}))]},
     ],
 )
-def test_nothing_is_written_if_there_is_nothing_to_release(fields: list[dict[str, Any]] | None) -> None:
-    metadata = {"resourceVersion": "7"} if fields is None else {"resourceVersion": "7", "managedFields": fields}
-    assert release_patch({"metadata": metadata}) is None
+def test_nothing_is_written_if_there_is_nothing_to_release(metadata: dict[str, Any]) -> None:
+    assert release_patch({"metadata": {"resourceVersion": "7", **metadata}}) is None
 
 
 # --- policies of operators --------------------------------------------------------------------------------------------
@@ -263,9 +241,9 @@ def test_failure_policy_timeout_and_namespaces_can_be_changed_per_webhook(tmp_pa
     ]
 
 
-def test_the_shipped_file_changes_nothing() -> None:
-    shipped = load_policies(Path(__file__).parent.parent.parent / "policies")
-    assert shipped == WebhookPolicies()
+def test_the_shipped_file_and_a_folder_without_one_change_nothing(tmp_path: Path) -> None:
+    for folder in (Path(__file__).parent.parent.parent / "policies", tmp_path):
+        assert load_policies(folder) == WebhookPolicies()
 
 
 def test_namespaces_can_be_excluded_by_label_for_every_webhook(tmp_path: Path) -> None:
@@ -281,10 +259,6 @@ def test_namespaces_can_be_excluded_by_label_for_every_webhook(tmp_path: Path) -
             {"key": "control-plane", "operator": "NotIn", "values": ["true"]},
             {"key": "managedby", "operator": "NotIn", "values": ["a", "b"]},
         ]
-
-
-def test_a_folder_without_the_file_changes_nothing(tmp_path: Path) -> None:
-    assert load_policies(tmp_path) == WebhookPolicies()
 
 
 @pytest.mark.parametrize(

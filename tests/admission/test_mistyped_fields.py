@@ -12,11 +12,11 @@ import pytest
 from app.admission.metrics import AdmissionMetrics
 from app.admission.server import AdmissionApp, create_app
 from app.api.conversion import convert
-from app.kube.admission import Operation
+from app.kube.admission import GroupVersionKind, Operation
 from app.manager.features import kinds
 from app.manager.gates import GATES, parse_gates
 from app.manager.standalone import Standalone
-from tests.admission.requests import recorded
+from tests.admission.requests import recorded, review_about
 from tests.fuzz import targets
 from tests.fuzz.service import posted
 from tests.fuzz.targets import Question
@@ -84,19 +84,9 @@ def replaced(obj: Any, steps: Steps, value: Any) -> Any:
 
 
 def review(asked: Question, new: Any, old: Any) -> bytes:
-    request = {
-        "uid": "1",
-        "kind": {"group": asked.group, "version": asked.version, "kind": KINDS[asked.plural]},
-        "resource": {"group": asked.group, "version": asked.version, "resource": asked.plural},
-        "namespace": "shop",
-        "name": "a",
-        "operation": asked.operation.value,
-        "object": new,
-        "oldObject": old,
-    }
-    if asked.subresource:
-        request["subResource"] = asked.subresource
-    return json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}).encode()
+    kind = GroupVersionKind(asked.group, asked.version, KINDS[asked.plural])
+    fields = {"namespace": "shop", "name": "a", "oldObject": old, "subResource": asked.subresource}
+    return json.dumps(review_about(kind, asked.plural, asked.operation.value, new, **fields)).encode()
 
 
 @pytest.fixture(scope="module")

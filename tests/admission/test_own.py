@@ -13,8 +13,10 @@ from app.api.kind import Version
 from app.api.names import CONVERSION_DATA
 from app.kube.admission import Denied, GroupVersionKind, GroupVersionResource, Operation, Review
 from app.kube.jsonvalues import nested_deeper
+from tests.admission.requests import review_about
 from tests.fuzz.objects import nested
 from tests.fuzz.service import ALL_GATES, Service, standalone_service
+from tests.kit.objects import workload_spec
 
 KIND = GroupVersionKind("apps.kruise.io", "v1beta1", "CloneSet")
 RESOURCE = GroupVersionResource("apps.kruise.io", "v1beta1", "clonesets")
@@ -109,7 +111,7 @@ def test_objects_with_too_many_values_are_refused_unless_they_are_stored() -> No
 
 # --- Conversion trusts conversion notes; the restored objects are still validated.
 
-ALPHA = "apps.kruise.io/v1alpha1"
+ALPHA = GroupVersionKind("apps.kruise.io", "v1alpha1", "CloneSet")
 
 
 @pytest.fixture
@@ -126,28 +128,16 @@ def believed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def clone_set(**change: Any) -> dict[str, Any]:
-    template = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "main", "image": "i:1"}]}}
-    spec = {"replicas": 1, "selector": {"matchLabels": {"app": "web"}}, "template": template}
     note = json.dumps({"version": "v1beta1", "changes": [[change]]}) if change else ""
     annotations = {"annotations": {CONVERSION_DATA: note}} if note else {}
-    return {"apiVersion": ALPHA, "kind": "CloneSet", "metadata": {"name": "web", **annotations}, "spec": spec}
+    metadata = {"name": "web", **annotations}
+    return {"apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet", "metadata": metadata, "spec": workload_spec()}
 
 
 async def answer(path: str, operation: str, obj: Any, old: Any = None) -> dict[str, Any]:
-    request = {
-        "uid": "u",
-        "kind": {"group": "apps.kruise.io", "version": "v1alpha1", "kind": "CloneSet"},
-        "resource": {"group": "apps.kruise.io", "version": "v1alpha1", "resource": "clonesets"},
-        "operation": operation,
-        "namespace": "default",
-        "name": "web",
-        "userInfo": {"username": "tenant"},
-        "object": obj,
-        "oldObject": old,
-    }
+    fields = {"namespace": "default", "name": "web", "userInfo": {"username": "tenant"}, "oldObject": old}
     service = Service(await standalone_service(gates=ALL_GATES))
-    document = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
-    found = await service.respond(path, document)
+    found = await service.respond(path, review_about(ALPHA, "clonesets", operation, obj, **fields))
     assert (service._app.decisions[-1].outcome == "denied") is not found["allowed"]
     return found
 
@@ -189,9 +179,8 @@ async def test_deletion_protection_reads_the_labels_that_are_stored() -> None:
 async def test_an_object_too_deep_to_convert_is_refused_unless_it_is_being_deleted() -> None:
     deep = clone_set()
     deep["spec"]["template"] = nested(5000)
-    alpha = GroupVersionKind("apps.kruise.io", "v1alpha1", "CloneSet")
-    refused = stored_form(review(deep, clone_set(), kind=alpha))
+    refused = stored_form(review(deep, clone_set(), kind=ALPHA))
     assert isinstance(refused, Denied)
     assert refused.message.startswith("spec.template")
     leaving = {**clone_set(), "metadata": {"name": "web", "deletionTimestamp": "2026-01-01T00:00:00Z"}}
-    assert stored_form(review(deep, leaving, kind=alpha)) is None
+    assert stored_form(review(deep, leaving, kind=ALPHA)) is None

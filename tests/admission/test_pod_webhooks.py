@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from app.admission.pod_webhooks import MUTATE_POD, PodGuards, PodPipeline, pod_handler
+from app.admission.pod_webhooks import PodGuards, PodPipeline, pod_handler
 from app.admission.registry import build_registry
 from app.api.names import MIRROR_POD, NODES_GROUP
 from app.kube.admission import Allowed, Decision, Denied, Operation, Patched, Review
@@ -51,26 +51,6 @@ class Step:
 
 async def settled(outcome: Decision | Awaitable[Decision]) -> Decision:
     return await outcome if isinstance(outcome, Awaitable) else outcome
-
-
-@pytest.mark.behaviour("PW-1", "PW-2", "PW-3", "PW-5")
-def test_the_pod_webhook_is_called_for_new_pods_only() -> None:
-    (rule,) = MUTATE_POD.rules
-    assert (MUTATE_POD.name, MUTATE_POD.path, MUTATE_POD.mutating) == ("mpod.kb.io", "/mutate-pod", True)
-    assert (rule.operations, rule.groups, rule.versions, rule.resources) == (
-        (Operation.CREATE,),
-        ("",),
-        ("v1",),
-        ("pods",),
-    )
-    assert (MUTATE_POD.failure_policy, MUTATE_POD.side_effects, MUTATE_POD.gate) == ("Fail", "None", "PodWebhook")
-    assert MUTATE_POD.timeout_seconds == 30
-    assert MUTATE_POD.object_selector is None
-    assert MUTATE_POD.namespace_selector == {
-        "matchExpressions": [
-            {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system", "kube-public"]}
-        ]
-    }
 
 
 @pytest.mark.behaviour("PW-4", "SS-110", "PM-151")

@@ -86,8 +86,3 @@ def test_old_versioned_paths_are_served_like_the_current_path() -> None:
     assert old_paths("/mutate-pod") == ()
     # A path that contains a version has no older form.
     assert old_paths("/validate-apps-kruise-io-v1alpha1-ephemeraljob") == ()
-
-
-def test_recorded_reviews_match_as_on_an_api_server() -> None:
-    for name, rule in (("pod-create", POD_CREATE), ("pod-delete", POD_DELETE), ("pod-eviction", EVICTION)):
-        assert rule.matches(review(name))

@@ -16,11 +16,8 @@ from app.admission.review import (
     answer,
     read_review,
     refusal_answer,
-    too_large,
-    wrong_content_type,
 )
 from app.kube.admission import (
-    Allowed,
     Denied,
     GroupVersionKind,
     GroupVersionResource,
@@ -42,9 +39,14 @@ def refusal(body: bytes) -> Refusal:
     return found
 
 
+def read(body: bytes) -> Review:
+    found = read_review(body)
+    assert isinstance(found, Review)
+    return found
+
+
 def test_every_field_of_a_recorded_creation_is_read() -> None:
-    review = read_review(review_of("pod-create"))
-    assert isinstance(review, Review)
+    review = read(review_of("pod-create"))
     assert review.uid == UID
     assert review.operation is Operation.CREATE
     assert review.kind == GroupVersionKind("", "v1", "Pod")
@@ -59,8 +61,7 @@ def test_every_field_of_a_recorded_creation_is_read() -> None:
 
 @pytest.mark.parametrize("name", sorted(file.stem for file in FIXTURES.glob("*.json") if "conversion" not in file.stem))
 def test_all_reviews_of_a_real_api_server_are_read(name: str) -> None:
-    review = read_review(review_of(name))
-    assert isinstance(review, Review)
+    review = read(review_of(name))
     sent = recorded(name)["request"]
     for obj in (sent["object"], sent["oldObject"]):
         if obj is not None and sent["kind"]["kind"] != "Pod":
@@ -72,26 +73,13 @@ def test_all_reviews_of_a_real_api_server_are_read(name: str) -> None:
 
 
 @pytest.mark.behaviour("MGR-45")
-@pytest.mark.parametrize(("given", "read"), [(None, False), (False, False), (True, True)])
-def test_a_null_dry_run_means_false(given: bool | None, read: bool) -> None:
-    body = recorded("pod-create")
-    body["request"]["dryRun"] = given
-    review = read_review(orjson.dumps(body))
-    assert isinstance(review, Review)
-    assert review.dry_run is read
-
-
-@pytest.mark.parametrize("given", [0, 1, "", "true", [], {}])
-def test_a_non_boolean_dry_run_is_refused(given: object) -> None:
-    body = recorded("pod-create")
-    body["request"]["dryRun"] = given
-    assert refusal(orjson.dumps(body)).message.startswith("request.dryRun: expected a boolean")
+@pytest.mark.parametrize(("given", "dry"), [(b"null", False), (b"false", False), (b"true", True)])
+def test_a_null_dry_run_means_false(given: bytes, dry: bool) -> None:
+    assert read(review_of(dryRun="HERE").replace(b'"HERE"', given)).dry_run is dry
 
 
 def test_missing_options_are_tolerated() -> None:
-    review = read_review(review_of(options=None))
-    assert isinstance(review, Review)
-    assert review.options == {}
+    assert read(review_of(options=None)).options == {}
 
 
 @pytest.mark.parametrize(
@@ -166,6 +154,9 @@ def test_invalid_json_is_refused_with_the_position(body: bytes, line: int) -> No
         ({"namespace": ["a"]}, "request.namespace: expected a string, got a list"),
         ({"subResource": True}, "request.subResource: expected a string, got a boolean"),
         ({"dryRun": "yes"}, "request.dryRun: expected a boolean, got a string"),
+        ({"dryRun": ""}, "request.dryRun: expected a boolean, got a string"),
+        ({"dryRun": 0}, "request.dryRun: expected a boolean, got a number"),
+        ({"dryRun": []}, "request.dryRun: expected a boolean, got a list"),
         ({"userInfo": "me"}, "request.userInfo: expected an object, got a string"),
         ({"userInfo": {"username": {}}}, "request.userInfo.username: expected a string, got an object"),
         ({"userInfo": {"groups": "a"}}, "request.userInfo.groups: expected a list, got a string"),
@@ -228,8 +219,7 @@ def test_a_truncated_body_is_answered_under_its_uid() -> None:
 def test_deep_managed_fields_do_not_block_validation(levels: int, field: str) -> None:
     body = recorded("sidecarset-create-v1beta1")
     body["request"][field] = {"metadata": {"name": "web", "managedFields": "HERE"}, "spec": {"nodeName": "n"}}
-    review = read_review(orjson.dumps(body).replace(b'"HERE"', b'[{"fieldsV1":' + chain(levels) + b"}]"))
-    assert isinstance(review, Review)
+    review = read(orjson.dumps(body).replace(b'"HERE"', b'[{"fieldsV1":' + chain(levels) + b"}]"))
     judged = review.object if field == "object" else review.old_object
     assert judged == {"metadata": {"name": "web"}, "spec": {"nodeName": "n"}}
 
@@ -238,8 +228,7 @@ def test_deep_managed_fields_of_a_pod_are_kept_where_they_can_be_decoded() -> No
     body = recorded("pod-update")
     body["request"]["object"]["metadata"]["managedFields"] = [{"manager": "kubelet", "fieldsV1": "HERE"}]
     for levels in (900, 9_000):
-        review = read_review(orjson.dumps(body).replace(b'"HERE"', chain(levels)))
-        assert isinstance(review, Review)
+        review = read(orjson.dumps(body).replace(b'"HERE"', chain(levels)))
         assert review.object["metadata"]["managedFields"][0]["manager"] == "kubelet"
 
 
@@ -251,39 +240,15 @@ def test_deep_nesting_elsewhere_is_refused_under_the_uid() -> None:
 
 
 def test_endless_nesting_is_refused() -> None:
-    deep = b'{"kind":"AdmissionReview","request":{"uid":"deep","object":' + b"[" * 100_000
-    found = refusal(deep)
+    found = refusal(b'{"kind":"AdmissionReview","request":{"uid":"deep","object":' + b"[" * 100_000)
     assert (found.reason, found.uid) == ("not_json", "deep")
 
 
-def test_an_oversized_body_is_answered_under_its_uid_if_the_head_has_one() -> None:
-    found = too_large(review_of()[:2000])
-    assert (found.code, found.uid, found.message) == (413, UID, "request body is larger than 7 MiB")
-    assert refusal_answer(found)[0] == 200
-    assert refusal_answer(too_large(b"x" * 100))[0] == 413
-
-
-@pytest.mark.behaviour("MGR-45")
-def test_a_wrong_content_type_is_named_in_the_error() -> None:
-    assert wrong_content_type("text/plain", b"").message == 'Content-Type: expected application/json, got "text/plain"'
-    assert wrong_content_type("", b"").message == "Content-Type: expected application/json, got nothing"
-
-
 def test_error_messages_quote_only_a_little_input() -> None:
-    found = refusal(orjson.dumps({"kind": "x" * 5000}))
-    assert len(found.message) < 200
+    assert len(refusal(orjson.dumps({"kind": "x" * 5000})).message) < 200
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.behaviour("MGR-45")
-def test_allowed_answers_have_code_200_and_the_request_uid() -> None:
-    assert json.loads(answer("u-1", Allowed())) == {
-        "kind": "AdmissionReview",
-        "apiVersion": "admission.k8s.io/v1",
-        "response": {"uid": "u-1", "allowed": True, "status": {"metadata": {}, "code": 200}},
-    }
 
 
 @pytest.mark.behaviour("PW-35")
@@ -312,15 +277,6 @@ def test_a_patch_is_encoded_as_base64_without_rule_ids() -> None:
         {"op": "remove", "path": "/spec/volumes/0"},
         {"op": "replace", "path": "/spec/containers/0", "value": {"name": "x"}},
     ]
-
-
-def test_a_refusal_has_message_code_and_reason() -> None:
-    response = json.loads(answer("u-3", Denied("no", code=422, reason="Invalid")))["response"]
-    assert response == {
-        "uid": "u-3",
-        "allowed": False,
-        "status": {"metadata": {}, "message": "no", "reason": "Invalid", "code": 422},
-    }
 
 
 @given(uid=st.text(min_size=1), message=st.text(), code=st.integers(400, 599))
@@ -384,9 +340,8 @@ def test_paths_are_built_only_for_errors() -> None:
 @pytest.mark.parametrize("item", [b"[0],", b"{},", b'{"a":0},', b"[[[[[[[[0]]]]]]]],"])
 def test_a_body_with_too_many_values_is_refused_under_its_uid(item: bytes) -> None:
     head = b'{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"u","object":{"x":['
-    refusal = read_review(head + item * (6 * 1024 * 1024 // len(item)) + b"0]}}}")
-    assert isinstance(refusal, Refusal)
-    assert (refusal.reason, refusal.code, refusal.uid) == ("too_many_values", 413, "u")
+    found = refusal(head + item * (6 * 1024 * 1024 // len(item)) + b"0]}}}")
+    assert (found.reason, found.code, found.uid) == ("too_many_values", 413, "u")
 
 
 @pytest.mark.parametrize("text", [b",[{" * 600_000, b'\\",' * 600_000, b"\\\\" * 900_000])

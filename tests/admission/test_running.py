@@ -38,13 +38,12 @@ from app.kube.admission import (
 from app.kube.client import Client
 from app.kube.client import Listing as Listed
 from app.kube.clock import SystemClock
-from app.kube.config import ClusterConfig
-from app.kube.transport import AiohttpTransport
-from app.kube.wire import Request
+from tests.admission.requests import review_about
 
 Json = dict[str, Any]
 JSON = {"Content-Type": "application/json"}
 LARGE = "x" * LARGE_BYTES
+SET = GroupVersionKind("apps.kruise.io", "v1beta1", "CloneSet")
 
 
 def handler(
@@ -65,19 +64,10 @@ def service(of_sets: Decide, of_pods: Decide, is_slow: Any = None, seconds: int 
 
 
 async def post(http: httpx.AsyncClient, path: str, text: str = "x") -> Json:
-    group, version, kind, plural = ("", "v1", "Pod", "pods")
-    if path == "/sets":
-        group, version, kind, plural = ("apps.kruise.io", "v1beta1", "CloneSet", "clonesets")
-    obj = {"apiVersion": f"{group}/{version}".strip("/"), "kind": kind, "metadata": {"name": "x"}}
-    obj["metadata"] = {"name": "x", "annotations": {"text": text}}
-    request = {
-        "uid": "u",
-        "kind": {"group": group, "version": version, "kind": kind},
-        "resource": {"group": group, "version": version, "resource": plural},
-        "operation": "CREATE",
-        "object": obj,
-    }
-    body = orjson.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
+    kind, plural = (SET, "clonesets") if path == "/sets" else (GroupVersionKind("", "v1", "Pod"), "pods")
+    metadata = {"name": "x", "annotations": {"text": text}}
+    obj = {"apiVersion": f"{kind.group}/{kind.version}".strip("/"), "kind": kind.kind, "metadata": metadata}
+    body = orjson.dumps(review_about(kind, plural, "CREATE", obj))
     found: Json = (await http.post(path, content=body, headers=JSON)).json()["response"]
     return found
 
@@ -190,14 +180,8 @@ async def test_large_reviews_are_also_converted_in_the_thread(monkeypatch: pytes
 
 
 def of(namespace: str) -> Review:
-    kind = ("apps.kruise.io", "v1beta1")
-    return Review(
-        uid="u",
-        operation=Operation.CREATE,
-        kind=GroupVersionKind(*kind, "CloneSet"),
-        resource=GroupVersionResource(*kind, "clonesets"),
-        namespace=namespace,
-    )
+    resource = GroupVersionResource(SET.group, SET.version, "clonesets")
+    return Review(uid="u", operation=Operation.CREATE, kind=SET, resource=resource, namespace=namespace)
 
 
 @pytest.mark.behaviour("MGR-149")
@@ -253,22 +237,6 @@ async def test_a_canceled_review_does_not_block_the_next() -> None:
     finally:
         may.set()
         aside.close()
-
-
-async def test_connections_belong_to_the_first_event_loop() -> None:
-    async def answers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        for _ in range(2):
-            await reader.readuntil(b"\r\n\r\n")
-            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}")
-        await writer.drain()
-
-    async with await asyncio.start_server(answers, "127.0.0.1", 0) as server:
-        transport = AiohttpTransport(ClusterConfig(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"))
-        asked = Request("GET", "/version", "", {})
-        assert (await transport.request(asked)).status == 200
-        there = await asyncio.to_thread(lambda: asyncio.run(transport.request(asked)))
-        assert there.body == b"{}"
-        await transport.close()
 
 
 # ---- time limits
