@@ -14,9 +14,9 @@ from app.daemon import meta_plan
 from app.daemon.agent import Features
 from app.daemon.cri.types import POD_UID, RESTART_COUNT, ContainerState, ExecResult
 from app.daemon.probes_and_hooks import PORTS, PRE_STOP
-from app.kube.objects import decode_pod
+from app.kube.objects import Pod, decode_pod
 from app.kube.resources import NAMESPACES, PODS
-from app.pods.container_meta import env_hash, is_env_current, is_image_current, plain_hash, runtime_meta
+from app.pods.container_meta import RuntimeMeta, env_hash, is_env_current, is_image_current, plain_hash, runtime_meta
 from tests.daemon.node import NAMESPACE, Agent, Node, on_bare_node, on_node
 from tests.kube.fakes import running
 
@@ -61,22 +61,37 @@ async def meta_of(one: Node, name: str = "web-0") -> list[dict[str, Any]]:
     return json.loads(text)["containers"] if text else []
 
 
+async def decoded(one: Node) -> tuple[Pod, RuntimeMeta]:
+    """Return the Pod and what was reported about it."""
+    pod = await one.client.get(PODS, "web-0", NAMESPACE, decode=decode_pod)
+    meta = runtime_meta(pod)
+    assert meta is not None
+    return pod, meta
+
+
+async def reported(one: Node, *containers: dict[str, Any]) -> dict[str, Any]:
+    """Start a red Pod and wait until it is reported."""
+    pod = await started(one, *containers, labels={"colour": "red", "size": "1"})
+    await one.until(lambda: meta_of(one))
+    return pod
+
+
+RED = {"name": "main", "env": [from_label("colour")]}
+
+
 @pytest.mark.behaviour("KD-70", "KD-71", "KD-72", "KD-75", "PM-136")
 @on_node
 async def test_containers_are_reported_with_the_hash_of_the_kubelet(one: Node, agent: Agent) -> None:
     pod = await started(one, {"name": "main"}, {"name": "side", "image": "side:1"})
     await one.until(lambda: meta_of(one))
-    decoded = await one.client.get(PODS, "web-0", NAMESPACE, decode=decode_pod)
-    meta = runtime_meta(decoded)
-    assert meta is not None
-    assert is_image_current(decoded, meta)
-    assert is_env_current(decoded, meta)
+    assert is_image_current(*await decoded(one))
+    assert is_env_current(*await decoded(one))
     assert [entry["containerID"] for entry in await meta_of(one)] == [
         status["containerID"] for status in pod["status"]["containerStatuses"]
     ]
-    version = (await one.client.get(PODS, "web-0", NAMESPACE))["metadata"]["resourceVersion"]
+    before = await decoded(one)
     await one.clock.sleep(600)
-    assert (await one.client.get(PODS, "web-0", NAMESPACE))["metadata"]["resourceVersion"] == version
+    assert await decoded(one) == before
 
 
 @pytest.mark.behaviour("KD-3", "KD-73")
@@ -132,12 +147,11 @@ async def updating(one: Node, labels: dict[str, str]) -> None:
 @on_node
 async def test_changed_labels_restart_only_the_containers_that_read_them(one: Node, agent: Agent) -> None:
     containers = (
-        {"name": "main", "env": [from_label("colour")]},
+        RED,
         {"name": "plain", "env": [{"name": "COLOUR", "value": "red"}]},
         {"name": "other", "env": [from_label("size")]},
     )
-    pod = await started(one, *containers, labels={"colour": "red", "size": "1"})
-    await one.until(lambda: meta_of(one))
+    pod = await reported(one, *containers)
     await one.clock.sleep(30)
     assert one.runtime.stops == []
     await updating(one, {"colour": "blue"})
@@ -151,10 +165,7 @@ async def test_changed_labels_restart_only_the_containers_that_read_them(one: No
     await one.report("web-0")
     await one.clock.sleep(60)
     assert one.runtime.stops == [(old.id, 20)]
-    decoded = await one.client.get(PODS, "web-0", NAMESPACE, decode=decode_pod)
-    meta = runtime_meta(decoded)
-    assert meta is not None
-    assert is_env_current(decoded, meta)
+    assert is_env_current(*await decoded(one))
     assert await one.events("Killing") == [
         f"Killing: Stopping containerID containerd://{old.id} by container meta restarter"
     ]
@@ -164,9 +175,7 @@ async def test_changed_labels_restart_only_the_containers_that_read_them(one: No
 @pytest.mark.parametrize("deleted", [True, False])
 @on_node
 async def test_no_container_of_another_or_a_deleted_pod_is_restarted(one: Node, agent: Agent, deleted: bool) -> None:
-    containers = ({"name": "main", "env": [from_label("colour")]},)
-    pod = await started(one, *containers, labels={"colour": "red"})
-    await one.until(lambda: meta_of(one))
+    pod = await reported(one, RED)
     if deleted:
         await one.client.delete(PODS, "web-0", NAMESPACE)  # it has a grace period
     else:
@@ -187,9 +196,7 @@ async def test_containers_restart_in_the_order_of_their_launch_priorities(one: N
         {"name": "last", "env": [from_label("colour"), barrier(0)]},
         {"name": "first", "env": [from_label("colour"), barrier(10)]},
     )
-    pod = await started(one, *containers, labels={"colour": "red"})
-    uid = pod["metadata"]["uid"]
-    await one.until(lambda: meta_of(one))
+    uid = (await reported(one, *containers))["metadata"]["uid"]
     await updating(one, {"colour": "blue"})
     order = []
     for container in reversed(containers):
@@ -211,8 +218,7 @@ async def test_containers_restart_in_the_order_of_their_launch_priorities(one: N
 @pytest.mark.behaviour("KD-73")
 @on_node
 async def test_a_failed_container_query_is_retried(one: Node, agent: Agent) -> None:
-    containers = ({"name": "main", "env": [from_label("colour")]},)
-    pod = await started(one, *containers, labels={"colour": "red"})
+    pod = await started(one, RED, labels={"colour": "red"})
     seen = one.newest(pod["metadata"]["uid"], "main")
     seen.execute = lambda _command: ExecResult(126, stderr=b"no env here")
     await one.until(lambda: meta_of(one))
@@ -224,9 +230,8 @@ async def test_a_failed_container_query_is_retried(one: Node, agent: Agent) -> N
         return "extractedEnvFromMetadataHash" in (await meta_of(one))[0]["hashes"]
 
     await one.until(complete)
-    decoded = await one.client.get(PODS, "web-0", NAMESPACE, decode=decode_pod)
-    hashes = (await meta_of(one))[0]["hashes"]
-    assert hashes["extractedEnvFromMetadataHash"] == env_hash(decoded.spec.containers[0], decoded)
+    pod, _ = await decoded(one)
+    assert (await meta_of(one))[0]["hashes"]["extractedEnvFromMetadataHash"] == env_hash(pod.spec.containers[0], pod)
 
 
 @pytest.mark.behaviour("CRR-67", "KD-73")
@@ -323,13 +328,8 @@ async def test_a_multiline_annotation_causes_no_restart(one: Node, agent: Agent)
     seen = one.newest(pod["metadata"]["uid"], "app")
     seen.env["SETTINGS"] = text
     await become_ready(one)
-    condition = {"type": "InPlaceUpdateReady", "status": "False"}
-    status = {"status": {"conditions": [condition]}}
-    await one.client.patch(PODS, "web-0", status, NAMESPACE, subresource="status")
+    await updating(one, {})
     await one.until(lambda: meta_of(one))
     await one.clock.sleep(60)
     assert one.runtime.stops == []
-    decoded = await one.client.get(PODS, "web-0", NAMESPACE, decode=decode_pod)
-    reported = runtime_meta(decoded)
-    assert reported is not None
-    assert is_env_current(decoded, reported)
+    assert is_env_current(*await decoded(one))

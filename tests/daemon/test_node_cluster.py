@@ -71,13 +71,13 @@ class World:
 
         until(written, f"{path} is written", 10)
 
-    def pulled(self, image: str, tag: str, seconds: float = 60) -> dict[str, Any]:
-        """Wait for the pull to end and return the status of the tag."""
+    def pulled(self, image: str, tag: str, seconds: float = 60, version: int = 0) -> dict[str, Any]:
+        """Wait for the pull of a version of the tag to end, and return the status of the tag."""
 
         def look() -> dict[str, Any] | None:
             status = self.request("GET", f"{GROUP}/nodeimages/{self.node.name}").get("status", {})
             for entry in status.get("imageStatuses", {}).get(image, {}).get("tags", ()):
-                if entry["tag"] == tag and entry.get("completionTime"):
+                if entry["tag"] == tag and entry.get("version", 0) == version and entry.get("completionTime"):
                     return dict(entry)
             return None
 
@@ -242,23 +242,16 @@ def test_an_image_that_requires_a_pull_secret_is_pulled(world: World) -> None:
     world.pull(image, "1", policy={"backoffLimit": 0})
     refused = world.pulled(image, "1")
     assert refused["phase"] == "Failed", refused
-    for password, phase in (("wrong-word", "Failed"), (PASSWORD, "Succeeded")):
+    for version, password, phase in ((1, "wrong-word", "Failed"), (2, PASSWORD, "Succeeded")):
         auth = base64.b64encode(f"{USER}:{password}".encode()).decode()
         config = json.dumps({"auths": {"*.example": {"auth": auth}}})
         metadata = {"name": "pull-1", "namespace": "kruise-daemon-config"}
         kind = "kubernetes.io/dockerconfigjson"
         secret = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": kind}
         world.apply({**secret, "stringData": {".dockerconfigjson": config}})
-        version = 1 if phase == "Failed" else 2
         secrets = [{"namespace": "kruise-daemon-config", "name": "pull-1"}]
         world.pull(image, "1", tag={"version": version}, policy={"backoffLimit": 0}, pullSecrets=secrets)
-
-        def done(version: int = version) -> dict[str, Any] | None:
-            entry = world.pulled(image, "1")
-            return entry if entry.get("version") == version else None
-
-        entry = until(done, "the version is pulled")
-        assert isinstance(entry, dict)
+        entry = world.pulled(image, "1", version=version)
         assert entry["phase"] == phase, entry
     everything = world.log.read_text() + world.cluster.kubectl("get", "events,nodeimages", "-A", "-o", "yaml").stdout
     for word in (PASSWORD, "wrong-word", base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()):
@@ -278,12 +271,7 @@ def test_an_image_that_requires_credentials_of_the_node_is_pulled(world: World) 
 
     def pulled(version: int) -> str:
         world.pull(image, "1", tag={"version": version}, policy={"backoffLimit": 0})
-
-        def done() -> str | None:
-            entry = world.pulled(image, "1")
-            return str(entry["phase"]) if entry.get("version", 0) == version else None
-
-        return str(until(done, "the version is pulled"))
+        return str(world.pulled(image, "1", version=version)["phase"])
 
     def config(password: str) -> str:
         auth = base64.b64encode(f"{USER}:{password}".encode()).decode()
