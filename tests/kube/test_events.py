@@ -129,10 +129,8 @@ def recorder_on(server: MemoryServer, clock: VirtualClock) -> EventRecorder:
 
 @virtual
 async def test_an_event_matches_kubectl_describe():
-    server, clock = MemoryServer(), VirtualClock()
-    recorder = recorder_on(server, clock)
     pod = Pod(metadata=ObjectMeta(name="web-0", namespace="shop", uid="u1", resource_version="7"))
-    async with running(recorder.run()):
+    async with recording() as (server, clock, recorder):
         start = rfc3339(clock.now())
         recorder.event(reference(PODS, pod, "spec.containers{main}"), "Warning", "Failed", "no luck")
         await clock.sleep(85)
@@ -193,15 +191,11 @@ async def test_an_expired_event_is_created_again_with_its_count():
 
 @virtual
 async def test_events_wait_for_an_unavailable_server():
-    server, clock = MemoryServer(), VirtualClock()
-
     def fail(request):
-        if clock.monotonic() < 35:
+        if VirtualClock().monotonic() < 35:
             raise TransportError(RequestInfo("POST", request.path), "refused")
 
-    server.fail = fail
-    recorder = recorder_on(server, clock)
-    async with running(recorder.run()):
+    async with recording(fail) as (server, clock, recorder):
         recorder.event(POD, "Normal", "Created", "m")
         assert not await recorder.flush(30)
         await until(lambda: server.objects)

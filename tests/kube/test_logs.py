@@ -21,8 +21,7 @@ LOGGERS = ("logger", "log", "self._logger", "self._log", "logging")
 @pytest.fixture
 def lines() -> Iterator[Callable[[str], io.StringIO]]:
     """Redirect all logs to a buffer in this format."""
-    root = logging.getLogger()
-    before = list(root.handlers), root.level, logging._srcfile
+    before = logging._srcfile
 
     def start(style: str) -> io.StringIO:
         stream = io.StringIO()
@@ -30,9 +29,7 @@ def lines() -> Iterator[Callable[[str], io.StringIO]]:
         return stream
 
     yield start
-    root.handlers[:] = before[0]
-    root.setLevel(before[1])
-    logging._srcfile = before[2]
+    logging._srcfile = before
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = True
     logging.captureWarnings(capture=False)
 
