@@ -109,11 +109,6 @@ def test_limits_are_inclusive(query: str, matching: set[str]) -> None:
     assert not selector.matches({})
 
 
-def test_two_requirements_on_one_key_both_apply() -> None:
-    selector = {"matchLabels": {"a": "1"}, "matchExpressions": [{"key": "a", "operator": "In", "values": ["2"]}]}
-    assert not any(compile_selector(selector).matches({"a": value}) for value in ("1", "2"))
-
-
 @pytest.mark.parametrize(
     "selector",
     [

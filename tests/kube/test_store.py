@@ -34,17 +34,6 @@ def names(pods) -> list[str]:
     return [obj.metadata.name for obj in pods]
 
 
-def test_subscribers_get_the_old_and_the_new_object():
-    store, changes = store_with()
-    first, second = pod("a", 1), pod("a", 2)
-    store.put(first)
-    store.put(second)
-    assert store.by_index("node", "n1") == [second]
-    store.remove(key_of(second))
-    assert changes == [Change(None, first), Change(first, second), Change(second, None)]
-    assert [change.object for change in changes] == [first, second, second]
-
-
 def test_a_deletion_has_the_final_state_if_known():
     store, changes = store_with(pod("a", 1))
     store.remove(ObjectKey("shop", "a"), pod("a", 5))
