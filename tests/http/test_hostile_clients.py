@@ -534,38 +534,6 @@ async def test_handshakes_time_out(monkeypatch: pytest.MonkeyPatch) -> None:
                     assert await asyncio.get_running_loop().sock_recv(mute, 1) == b""
 
 
-@contextlib.contextmanager
-def no_descriptors_left() -> Iterator[None]:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    used = max(int(name) for name in os.listdir("/proc/self/fd"))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (used, hard))
-    taken = []
-    try:
-        with contextlib.suppress(OSError):
-            while True:
-                taken.append(os.dup(0))
-        yield
-    finally:
-        for descriptor in taken:
-            os.close(descriptor)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
-async def test_without_descriptors_the_server_waits_and_continues() -> None:
-    async with port(tls=False) as one:
-        waiting = [socket.socket() for _ in range(5)]
-        for connection in waiting:
-            connection.setblocking(False)
-        with no_descriptors_left():
-            for connection in waiting:
-                with contextlib.suppress(BlockingIOError):
-                    connection.connect(one.address)
-            await one.refuses(2, "EMFILE")
-        assert await one.ask(post(b"1")) == (200, b"1")
-        for connection in waiting:
-            connection.close()
-
-
 async def test_connections_never_exceed_descriptors() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
