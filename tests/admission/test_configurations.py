@@ -1,4 +1,4 @@
-"""Files and objects that follow from declarations: webhook configurations, policies, RBAC, the reference page."""
+"""Files and objects that follow from declarations: webhook configurations, policies, RBAC."""
 
 import copy
 from pathlib import Path
@@ -17,7 +17,6 @@ from app.admission.configurations import (
 )
 from app.admission.policies import WebhookPolicies, apply_policies, load_policies, without_namespaces
 from app.framework.policies import PolicyError
-from app.generate.reference_pages import webhooks_page
 from app.kube.admission import MatchCondition, Operation, PolicyRule, Rule, Webhook
 from app.manager import rbac
 from app.manager.webhook_handlers import WEBHOOKS
@@ -125,35 +124,31 @@ def definition(strategy: str = "Webhook", **client_config: Any) -> dict[str, Any
     return {"metadata": {"name": "x", "resourceVersion": "3"}, "spec": {"conversion": conversion}}
 
 
-@pytest.mark.behaviour("MGR-52")
-def test_a_definition_converts_through_our_webhook() -> None:
-    service = {"name": "kruise-webhook-service", "namespace": "kruise-system", "path": "/convert", "port": 443}
-    crd = definition(service=service)
-    assert conversion_patch(crd, SERVICE, "Q0E=") == {
-        "metadata": {"resourceVersion": "3"},
-        "spec": {
-            "conversion": {
-                "webhook": {
-                    "clientConfig": {"caBundle": "Q0E=", "service": service},
-                    "conversionReviewVersions": ["v1", "v1beta1"],
-                }
-            }
-        },
-    }
-    assert conversion_patch(definition(service=service, caBundle="Q0E="), SERVICE, "Q0E=") is None
+CONVERT = {"name": "kruise-webhook-service", "namespace": "kruise-system", "path": "/convert", "port": 443}
 
 
 @pytest.mark.behaviour("MGR-52")
-def test_moving_from_service_to_url_removes_the_service() -> None:
-    patch = conversion_patch(definition(service={"name": "x"}), UrlEndpoint("127.0.0.1", 1), "Q0E=")
-    client_config = patch["spec"]["conversion"]["webhook"]["clientConfig"]
-    assert client_config == {"service": None, "url": "https://127.0.0.1:1/convert", "caBundle": "Q0E="}
-
-
-@pytest.mark.behaviour("MGR-52")
-def test_a_definition_without_conversion_is_left_alone() -> None:
-    assert conversion_patch(definition("None"), SERVICE, "Q0E=") is None
-    assert conversion_patch({"metadata": {}, "spec": {}}, SERVICE, "Q0E=") is None
+@pytest.mark.parametrize(
+    ("crd", "endpoint", "written"),
+    [
+        (definition(service=CONVERT), SERVICE, {"caBundle": "Q0E=", "service": CONVERT}),
+        (definition(service=CONVERT, caBundle="Q0E="), SERVICE, None),
+        (
+            definition(service={"name": "x"}),
+            UrlEndpoint("127.0.0.1", 1),
+            {"service": None, "url": "https://127.0.0.1:1/convert", "caBundle": "Q0E="},
+        ),
+        (definition("None"), SERVICE, None),
+        ({"metadata": {}, "spec": {}}, SERVICE, None),
+    ],
+    ids=["our service", "up to date", "moved from a service to a URL", "no conversion", "nothing said"],
+)
+def test_a_definition_converts_through_our_webhook_if_any(
+    crd: dict[str, Any], endpoint: ServiceEndpoint | UrlEndpoint, written: dict[str, Any] | None
+) -> None:
+    webhook = {"clientConfig": written, "conversionReviewVersions": ["v1", "v1beta1"]}
+    patch = {"metadata": {"resourceVersion": "3"}, "spec": {"conversion": {"webhook": webhook}}}
+    assert conversion_patch(crd, endpoint, "Q0E=") == (patch if written else None)
 
 
 def owner(fields: dict[str, Any], manager: str = "kruise-manager", operation: str = "Update") -> dict[str, Any]:
@@ -313,7 +308,7 @@ def test_excluding_namespaces_keeps_the_rest_of_a_selector() -> None:
     }
 
 
-# --- RBAC and reference -----------------------------------------------------------------------------------------------
+# --- RBAC -------------------------------------------------------------------------------------------------------------
 
 
 def test_rules_are_merged_into_as_few_as_possible() -> None:
@@ -351,11 +346,3 @@ def test_rules_for_the_managers_namespace_are_granted_only_there() -> None:
     # Kubernetes fills in the rules, and later applies must not remove them.
     assert "rules" not in extension
     assert extending["roleRef"]["name"] == extension["metadata"]["name"]
-
-
-def test_the_reference_page_shows_every_declaration() -> None:
-    page = webhooks_page(WEBHOOKS)
-    for webhook in WEBHOOKS:
-        assert f"| {webhook.name} |" in page
-        assert all(one.name in page for one in webhook.match_conditions)
-        assert webhook.summary.rstrip(".") in page
