@@ -237,6 +237,23 @@ def test_containers_are_stopped_after_the_unready_grace_period(asked: int | None
     assert recreate_plan.grace_left(held, NOW) == pytest.approx(left)
 
 
+@pytest.mark.behaviour("CRR-33")
+@on_node
+async def test_the_pod_is_unready_before_its_containers_are_stopped(one: Node, agent: Agent) -> None:
+    pod = await one.pod({"name": "app"})
+    await one.request(pod, "app", unreadyGracePeriodSeconds=30)
+    await until_state(one, phase="Recreating")
+    await one.clock.sleep(100)
+    assert one.runtime.stops == []
+    since = one.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+    status = {"conditions": [{"type": "PreRecreateGrace", "status": "True", "lastTransitionTime": since}]}
+    await one.client.patch(RECREATE_REQUESTS, "again", {"status": status}, NAMESPACE, subresource="status")
+    await one.clock.sleep(25)
+    assert one.runtime.stops == []
+    await one.clock.sleep(10)
+    assert len(one.runtime.stops) == 1
+
+
 @pytest.mark.behaviour("CRR-39", "CRR-40")
 @pytest.mark.parametrize(
     ("error", "policy", "after"),
