@@ -201,21 +201,13 @@ async def test_queue_metrics_match_those_of_go() -> None:
 
         pod = await one.pod({"name": "app"})
         container = one.newest(pod["metadata"]["uid"], "app")
-        stopping = asyncio.Event()
-        truly = one.runtime.stop
-
-        async def stop(container_id: str, grace: int) -> None:
-            stopping.set()
-            await one.clock.sleep(20)
-            await truly(container_id, grace)
-
-        one.runtime.stop = stop  # type: ignore[method-assign]
+        container.stop_seconds = 20.0
         await one.request(pod, "app")
-        await one.until(lambda: asyncio.sleep(0, stopping.is_set()))
+        await one.until(lambda: one.runtime.stops)
         await one.clock.sleep(7)
         assert 7 <= (value("longest_running_processor_seconds", "crr") or 0) < 8
         assert 7 <= (value("unfinished_work_seconds", "crr") or 0) < 8
-        await one.until(lambda: asyncio.sleep(0, container.state == ContainerState.EXITED))
+        await one.until(lambda: container.state == ContainerState.EXITED)
         await one.clock.sleep(1)
         assert value("longest_running_processor_seconds", "crr") == 0
         assert (value("work_duration_seconds_sum", "crr") or 0) >= 20

@@ -22,11 +22,16 @@ from tests.kube.fakes import running, virtual
 
 
 def config_json(**users: str) -> dict[str, str]:
-    auths = {
-        registry.replace("_", "."): {"auth": base64.b64encode(user.encode()).decode()}
-        for registry, user in users.items()
-    }
-    return {".dockerconfigjson": base64.b64encode(json.dumps({"auths": auths}).encode()).decode()}
+    return auths(**{name: {"auth": base64.b64encode(user.encode()).decode()} for name, user in users.items()})
+
+
+def auths(**entries: dict[str, str]) -> dict[str, str]:
+    """Return the data of a Secret with these registries; ``_`` in names stands for ``.``."""
+    return data_of(json.dumps({"auths": {name.replace("_", "."): one for name, one in entries.items()}}).encode())
+
+
+def data_of(config: bytes) -> dict[str, str]:
+    return {".dockerconfigjson": base64.b64encode(config).decode()}
 
 
 SECRETS = [{"namespace": NAMESPACE, "name": "registry"}]
@@ -126,18 +131,14 @@ async def test_a_withdrawn_pull_stops_and_a_new_version_starts_over(one: Node, a
     await one.pulled("nginx", **{"1": "Pulling", "2": "Pulling"})
     await one.node_image(nginx={"tags": [tag("1", 1)]})
 
-    async def look() -> bool:
-        found = await one.tags()
-        return list(found) == ["1"] and found["1"].get("version") == 1
+    async def versions() -> dict[str, int]:
+        return {tag: entry.get("version", 0) for tag, entry in (await one.tags()).items()}
 
-    await one.until(look)
+    await one.becomes(versions, {"1": 1})
     assert one.runtime.active_pulls == 1
     await one.node_image()
-
-    async def nothing() -> bool:
-        return not await one.tags() and one.runtime.active_pulls == 0
-
-    await one.until(nothing)
+    await one.becomes(versions, {})
+    await one.becomes(lambda: one.runtime.active_pulls, 0)
     assert agent.puller.pulls == {}
 
 
@@ -197,10 +198,8 @@ async def test_credentials_of_one_namespace_neither_serve_nor_fail_the_pull_of_a
     one.runtime.registry.users = {"private.example": ("jane", "word"), "open.example": ("", "")}
     wrong = {f"{host}/{path}": f"joe:{path}" for host in ("private_example", "open_example") for path in ("a", "app")}
     await one.secret("tenant", config_json(**wrong), metadata=copied_from("tenant"))
-    unreadable = json.dumps({"auths": {"private.example": {"auth": "not base64"}}}).encode()
     for namespace in ("other", "third"):
-        data = {".dockerconfigjson": base64.b64encode(unreadable).decode()}
-        await one.secret(namespace, data, metadata=copied_from(namespace))
+        await one.secret(namespace, auths(private_example={"auth": "not base64"}), metadata=copied_from(namespace))
         await one.secret(f"{namespace}-2", config_json(private_example="jane:word"), metadata=copied_from(namespace))
     await one.secret("bank", config_json(private_example="jane:word"), metadata=copied_from("bank"))
     await one.secret("of-all", config_json(private_example="robot:wrong"))
@@ -277,15 +276,13 @@ async def test_an_unresponsive_registry_does_not_block_all_pulls(one: Node, agen
 async def test_pull_secrets_of_one_namespace_cannot_exhaust_memory(one: Node, agent: Agent) -> None:
     names = [f"s{number}" for number in range(64)]
     for number, name in enumerate(names):
-        registry = {f"other{number}.example": {"username": "u", "password": "p" * 150_000}}
-        data = {".dockerconfigjson": base64.b64encode(json.dumps({"auths": registry}).encode()).decode()}
-        await one.secret(name, data)
+        await one.secret(name, auths(**{f"other{number}.example": {"username": "u", "password": "p" * 150_000}}))
     secrets = [{"namespace": NAMESPACE, "name": name} for name in names]
     await one.node_image(nginx={"tags": [tag("1")], "pullSecrets": secrets})
     await one.pulled("nginx", **{"1": "Succeeded"})
     kept = agent.puller._secrets.known
     assert list(kept) == [SecretReference(NAMESPACE, name) for name in names[-13:]]
-    await one.secret("large", {".dockerconfigjson": base64.b64encode(b"x" * 600_000).decode()})
+    await one.secret("large", data_of(b"x" * 600_000))
     await one.node_image(redis={"tags": [tag("1")], "pullSecrets": [{"namespace": NAMESPACE, "name": "large"}]})
     failed = await one.pulled("redis", **{"1": "Failed"})
     assert f"Secret {NAMESPACE}/large is ignored: it holds 600000 bytes" in failed["1"]["message"]

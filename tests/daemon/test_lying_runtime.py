@@ -15,6 +15,7 @@ from app.daemon.cri.client import error_of
 from app.daemon.cri.types import Container, CriError
 from app.kube.resources import PODS
 from tests.daemon.node import NAMESPACE, Agent, Node, on_node, pod_probe
+from tests.daemon.test_meta_reporter import meta_of
 from tests.kit.runtime import SimulatedRuntime, connected
 
 
@@ -44,18 +45,14 @@ async def test_no_container_of_another_pod_is_probed_or_reported(one: Node, agen
     await one.probes(pod_probe(pod, {"container": "app", "exec": {"command": ["true"]}}, ip="10.0.0.9"))
     ours = {"annotations": {"kruise.io/sidecarset-hash": "{}"}}
     await one.client.patch(PODS, "web-0", {"metadata": ours}, NAMESPACE)
-
-    async def reported() -> str:
-        found = await one.client.get(PODS, "web-0", NAMESPACE)
-        return str(found["metadata"]["annotations"].get("apps.kruise.io/runtime-containers-meta", ""))
-
     await one.clock.sleep(30)
-    assert (one.runtime.commands, await reported()) == ([], "")
+    assert (one.runtime.commands, await meta_of(one)) == ([], [])
     del one.runtime.containers  # undo lie()
     await one.until(lambda: one.runtime.commands)
     assert {command[0] for command in one.runtime.commands} == {own.id}
     await one.client.patch(PODS, "web-0", {"metadata": {"labels": {"colour": "red"}}}, NAMESPACE)
-    assert f"containerd://{own.id}" in await one.until(reported)
+    (reported,) = await one.until(lambda: meta_of(one))
+    assert reported["containerID"] == f"containerd://{own.id}"
 
 
 @pytest.mark.behaviour("KD-99")
