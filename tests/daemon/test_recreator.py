@@ -246,7 +246,8 @@ async def test_the_pod_is_unready_before_its_containers_are_stopped(one: Node, a
     await one.clock.sleep(100)
     assert one.runtime.stops == []
     since = one.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
-    status = {"conditions": [{"type": "PreRecreateGrace", "status": "True", "lastTransitionTime": since}]}
+    condition = {"type": "PreRecreateGrace", "status": "True", "reason": "PreRecreateGrace", "message": ""}
+    status = {"conditions": [{**condition, "lastTransitionTime": since}]}
     await one.client.patch(RECREATE_REQUESTS, "again", {"status": status}, NAMESPACE, subresource="status")
     await one.clock.sleep(25)
     assert one.runtime.stops == []
