@@ -12,7 +12,6 @@ from tests.shells.suite import EXPECTED, expected, report_of, write_expected
 
 
 def main() -> int:
-    """Run the command."""
     parser = argparse.ArgumentParser(prog="python -m tests.shells", description=__doc__)
     parser.add_argument("names", nargs="*", help="cases (default: all)")
     parser.add_argument("--write", action="store_true", help=f"rewrite {EXPECTED.name}")

@@ -33,9 +33,9 @@ from app.kube.errors import NotFound
 from app.kube.objects import decode_pod
 from app.kube.resources import NODES, PODS
 from app.pods.container_meta import plain_hash
-from tests.shells.building import during, pod
+from tests.shells.building import during, named, pod
 from tests.shells.checks import Case, create, patch
-from tests.shells.others import recreate_request, several
+from tests.shells.others import ENDED, NOW, pod_probe, recreate_request, several
 from tests.shells.world import Running, World
 
 Json = dict[str, Any]
@@ -67,12 +67,10 @@ class PodsRuntime:
         raise NoSuchContainer(container_id)
 
     async def containers(self, pod_uid: str) -> Sequence[Container]:
-        """Return the containers of a Pod."""
         await self._world.call("containers")
         return [_listed(status) for one, status in self._statuses() if one["metadata"]["uid"] == pod_uid]
 
     async def details(self, container_id: str) -> ContainerDetails:
-        """Return the details of a container."""
         one, status = self._find(container_id)
         listed = _listed(status)
         annotations = {
@@ -85,22 +83,19 @@ class PodsRuntime:
         return ContainerDetails(container_id, listed.name, state, 1, 1, 2 if ended else 0, 0, labels, annotations)
 
     async def stop(self, container_id: str, grace: int) -> None:
-        """End a container."""
         one, status = self._find(container_id)
         obeys = await self._world.call("stop")
         self._world.effects[f"stop {one['metadata']['name']} {status['name']}"] += obeys
         if not obeys or container_id in self._ended:
             return
-        ended = {"terminated": {"exitCode": 0, "finishedAt": "2030-01-01T00:00:00Z", "reason": "Completed"}}
-        self._ended[container_id] = (one, {**status, "state": ended})
+        self._ended[container_id] = (one, {**status, "state": ENDED})
         statuses = [
-            {**each, "state": ended, "ready": False} if each is status else each
+            {**each, "state": ENDED, "ready": False} if each is status else each
             for each in one["status"]["containerStatuses"]
         ]
-        self._world.store(PODS, {**one, "status": {**one["status"], "containerStatuses": statuses}})
+        self._world.set_status(PODS, one, containerStatuses=statuses)
 
     async def execute(self, container_id: str, command: Sequence[str], seconds: float) -> ExecResult:
-        """Run a command in a container."""
         one, _ = self._find(container_id)
         await self._world.call("execute")
         if list(command) == ["env"]:
@@ -109,7 +104,6 @@ class PodsRuntime:
         return ExecResult(1 if "ill" in one["metadata"]["labels"] else 0, b"said so")
 
     async def images(self, seconds: float) -> Sequence[Image]:
-        """Return the images of the node."""
         return [Image(f"sha256:{name}", (name,), ()) for name in self._pulled()]
 
     def _pulled(self) -> list[str]:
@@ -124,7 +118,6 @@ class PodsRuntime:
         annotations: Mapping[str, str],
         seconds: float,
     ) -> None:
-        """Pull an image."""
         await self._world.call("pull")
         await self._world.clock.sleep(2.0)
         self._world.effects[f"pull {reference}"] += 1
@@ -165,7 +158,7 @@ def agent(world: World, client: Client) -> Running:
 def puller() -> Case:
     def images(**tags: int) -> Json:
         entries = [
-            {"tag": tag, "version": version, "createdAt": "2030-01-01T00:00:00Z", "pullPolicy": {"backoffLimit": 1}}
+            {"tag": tag, "version": version, "createdAt": NOW, "pullPolicy": {"backoffLimit": 1}}
             for tag, version in tags.items()
         ]
         return {"spec": {"images": {"nginx": {"tags": entries}}}}
@@ -178,7 +171,7 @@ def puller() -> Case:
     return Case(
         "agent: image puller",
         agent,
-        [(NODE_IMAGES, {"metadata": {"name": NODE}, "spec": {"images": {}}})],
+        [(NODE_IMAGES, named(NODE, {"images": {}}))],
         {
             "an image": patch(NODE_IMAGES, NODE, images(one=0)),
             "another image": patch(NODE_IMAGES, NODE, images(one=0, two=0)),
@@ -201,17 +194,11 @@ def recreator() -> Case:
         for one in world.objects(RECREATE_REQUESTS):
             found = statuses.get(one["metadata"]["labels"]["crr.apps.kruise.io/pod-uid"]) or ()
             snapshot = [
-                {
-                    "name": each["name"],
-                    "ready": True,
-                    "restartCount": each["restartCount"],
-                    "containerID": each["containerID"],
-                }
-                for each in found
+                {"ready": True, **{key: each[key] for key in ("name", "restartCount", "containerID")}} for each in found
             ]
             status = one.get("status") or {}
             if status.get("phase") == "Recreating" and status.get("containerStatusSnapshot") != snapshot:
-                world.store(RECREATE_REQUESTS, {**one, "status": {**status, "containerStatusSnapshot": snapshot}})
+                world.set_status(RECREATE_REQUESTS, one, containerStatusSnapshot=snapshot)
 
     return Case(
         "agent: recreator",
@@ -233,14 +220,7 @@ def prober() -> Case:
     def probed(period: int, command: str = "/check") -> Any:
         async def edit(world: World) -> None:
             which = next(one for one in world.objects(PODS) if one["metadata"]["name"] == "web-0")
-            probe = {"exec": {"command": [command]}, "periodSeconds": period}
-            entry = {
-                "name": "web-0",
-                "namespace": "default",
-                "uid": which["metadata"]["uid"],
-                "IP": "10.0.0.1",
-                "probes": [{"name": "idle#healthy", "containerName": "main", "probe": probe}],
-            }
+            entry = pod_probe(which, {"exec": {"command": [command]}, "periodSeconds": period})
             await patch(NODE_POD_PROBES, NODE, {"spec": {"podProbes": [entry]}})(world)
 
         return edit
@@ -248,7 +228,7 @@ def prober() -> Case:
     return Case(
         "agent: prober",
         agent,
-        [(PODS, pod("web-0")), (NODE_POD_PROBES, {"metadata": {"name": NODE}, "spec": {}})],
+        [(PODS, pod("web-0")), (NODE_POD_PROBES, named(NODE, {}))],
         {
             "a probe": probed(5),
             "a Pod becomes unhealthy": patch(PODS, "web-0", {"metadata": {"labels": {"ill": "yes"}}}),
@@ -265,17 +245,16 @@ def prober() -> Case:
 async def begin_update(world: World) -> None:
     """Give every Pod an in-place update in progress."""
     for one in world.objects(PODS):
-        begun = {"type": IN_PLACE_UPDATE_READY, "status": "False", "lastTransitionTime": None}
-        conditions = [*one["status"]["conditions"], begun]
-        world.store(PODS, {**one, "status": {**one["status"], "conditions": conditions}})
+        world.set_condition(one, {"type": IN_PLACE_UPDATE_READY, "status": "False", "lastTransitionTime": None})
 
 
 def reporter() -> Case:
-    body = pod("web-0")
-    body["metadata"]["annotations"] = {"kruise.io/sidecarset-hash": "{}"}
-    body["metadata"]["labels"]["color"] = "red"
+    def containers(image: str) -> list[Json]:
+        return [{"name": "main", "image": image, "env": env}]
+
     env = [{"name": "COLOR", "valueFrom": {"fieldRef": {"fieldPath": LABEL}}}]
-    body["spec"] = {"containers": [{"name": "main", "image": "nginx:1", "env": env}], "nodeName": NODE}
+    body = pod("web-0", {"kruise.io/sidecarset-hash": "{}"}, containers=containers("nginx:1"), nodeName=NODE)
+    body["metadata"]["labels"]["color"] = "red"
     return Case(
         "agent: meta reporter",
         agent,
@@ -283,9 +262,7 @@ def reporter() -> Case:
         {
             "a Pod": create(PODS, body),
             "another label": several(patch(PODS, "web-0", {"metadata": {"labels": {"color": "blue"}}}), begin_update),
-            "another image": patch(
-                PODS, "web-0", {"spec": {"containers": [{"name": "main", "image": "nginx:2", "env": env}]}}
-            ),
+            "another image": patch(PODS, "web-0", {"spec": {"containers": containers("nginx:2")}}),
         },
         decides_by_time=["late: Pods", "a new leader"],
         replaces=[PODS],

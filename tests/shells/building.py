@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from prometheus_client import CollectorRegistry
@@ -12,12 +12,13 @@ from app.framework.feature import ControllerPart
 from app.kube.client import Client
 from app.kube.controller import Controller
 from app.kube.events import EventRecorder
-from app.kube.resources import Resource
+from app.kube.resources import PODS, Resource
 from app.manager.features import features
 from app.manager.gates import GATES
 from app.pods.disruption_budget import LeastAvailable
 from tests.kit.features import context, stores_of
-from tests.shells.checks import Edit
+from tests.kit.objects import owner_of
+from tests.shells.checks import Case, Edit, create
 from tests.shells.world import Running, World
 
 Json = dict[str, Any]
@@ -49,13 +50,6 @@ def controller(name: str) -> Callable[[World, Client], Running]:
     return start
 
 
-def resource_of(api_version: str, kind: str) -> Resource:
-    """Return the resource of one of our kinds, in its stored version."""
-    found = find_kind(api_version, kind)
-    assert found is not None, kind
-    return found.resource()
-
-
 def ours(kind: str, group: str = "apps") -> Resource:
     for version in ("v1beta1", "v1alpha1"):
         if (found := find_kind(f"{group}.kruise.io/{version}", kind)) is not None:
@@ -63,14 +57,40 @@ def ours(kind: str, group: str = "apps") -> Resource:
     raise LookupError(kind)
 
 
-def template(image: str = "nginx:1", **spec: Any) -> Json:
-    """Return a Pod template."""
-    return {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "main", "image": image}], **spec}}
+def template(image: str = "nginx:1", labels: Json | None = None, **spec: Any) -> Json:
+    containers = [{"name": "main", "image": image}]
+    return {"metadata": {"labels": {"app": "web", **(labels or {})}}, "spec": {"containers": containers, **spec}}
 
 
-def pod(name: str, **more: Any) -> Json:
-    """Return a Pod."""
-    return {"metadata": {"name": name, "labels": {"app": "web"}}, "spec": template()["spec"], **more}
+def named(name: str, spec: Json, **metadata: Any) -> Json:
+    """Return an object with this name and spec."""
+    return {"metadata": {"name": name, **metadata}, "spec": spec}
+
+
+def pod(name: str, annotations: Json | None = None, **spec: Any) -> Json:
+    metadata = {"labels": {"app": "web"}, **({"annotations": annotations} if annotations else {})}
+    return named(name, {**template()["spec"], **spec}, **metadata)
+
+
+def case_of(name: str, objects: Sequence[tuple[Resource, Json]], edits: Mapping[str, Edit], **more: Any) -> Case:
+    """Return the case of the named controller."""
+    return Case(name, controller(name), objects, edits, **more)
+
+
+def owned(body: Json, owner: Json) -> Json:
+    """Return ``body`` with ``owner`` as its controller."""
+    return {**body, "metadata": {**body["metadata"], "ownerReferences": [owner_of(owner)]}}
+
+
+def owned_pods(resource: Resource, *pods: Json) -> Edit:
+    """Return an edit that creates Pods of the only object of a resource."""
+
+    async def edit(world: World) -> None:
+        (owner,) = world.objects(resource)
+        for one in pods:
+            await create(PODS, owned(one, owner))(world)
+
+    return edit
 
 
 SELECTOR: Final = {"matchLabels": {"app": "web"}}

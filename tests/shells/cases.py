@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from app.api import names
-from app.kube.resources import NODES, PODS, STATEFULSETS
+from app.kube.resources import NODES, PODS, STATEFULSETS, Resource
 from tests.shells import agents, others
 from tests.shells.building import (
     BROADCASTJOBS,
@@ -14,14 +14,16 @@ from tests.shells.building import (
     CLONESETS,
     EPHEMERALJOBS,
     SELECTOR,
-    controller,
+    case_of,
     during,
+    named,
     ours,
+    owned,
     pod,
     template,
 )
 from tests.shells.checks import Case, Edit, create, delete, patch, vanish
-from tests.shells.others import AGAIN, BY_HAND, owned, several
+from tests.shells.others import AGAIN, BY_HAND, ENDED, NOW, several
 from tests.shells.world import World
 
 Json = dict[str, Any]
@@ -46,13 +48,18 @@ PULLS_DELAYED: Final = tuple(
 PULLS: Final = r'^imagepulljobs.*|"apps.kruise.io/(image-predownload-ignored|pre-predownload-created)":"true",?'
 
 
+def changing(resource: Resource, name: str) -> Callable[[Json], Edit]:
+    """Return a function from fields of the object's spec to the edit that changes them."""
+    return lambda spec: patch(resource, name, {"spec": spec})
+
+
 def finishing(world: World) -> None:
     """End Pods of jobs as their labels say."""
     for one in world.objects(PODS):
         status, labels = one.get("status") or {}, one["metadata"].get("labels") or {}
         phase = "Succeeded" if "finish" in labels else "Failed" if "fail" in labels else ""
         if phase and status.get("phase") == "Running":
-            world.store(PODS, {**one, "status": {**status, "phase": phase}})
+            world.set_status(PODS, one, phase=phase)
 
 
 def cloneset() -> Case:
@@ -65,15 +72,10 @@ def cloneset() -> Case:
         "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": in_place},
         "revisionHistoryLimit": 1,
     }
-    name = "web"
-
-    def change(body: Json) -> Edit:
-        return patch(CLONESETS, name, {"spec": body})
-
-    return Case(
+    change = changing(CLONESETS, "web")
+    return case_of(
         "cloneset-controller",
-        controller("cloneset-controller"),
-        [(CLONESETS, {"metadata": {"name": name}, "spec": spec})],
+        [(CLONESETS, named("web", spec))],
         {
             "scale up": change({"replicas": 7}),
             "new image": change({"template": template("nginx:2")}),
@@ -81,7 +83,7 @@ def cloneset() -> Case:
             "scale down": change({"replicas": 3, "scaleStrategy": {"enablePVCReuse": True}}),
             "a Pod is named": name_a_pod,
             "a Pod is deleted": delete_pods,
-            "deleted": delete(CLONESETS, name),
+            "deleted": delete(CLONESETS, "web"),
         },
         never={"PATCH pods/resize": RESIZE},
         ignored=PULLS,
@@ -124,13 +126,12 @@ def hooks_complete(world: World) -> None:
 
 
 async def delete_pods(world: World) -> None:
-    """Delete all Pods."""
     for one in world.objects(PODS):
         await world.server.client.delete(PODS, one["metadata"]["name"], "default")
 
 
 def statefulset() -> Case:
-    resource, name = ours("StatefulSet"), "db"
+    resource = ours("StatefulSet")
     claims = {"whenDeleted": "Retain", "whenScaled": "Delete"}
     spec = {
         "replicas": 2,
@@ -144,13 +145,10 @@ def statefulset() -> Case:
         "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"podUpdatePolicy": "InPlaceIfPossible"}},
     }
 
-    def change(body: Json) -> Edit:
-        return patch(resource, name, {"spec": body})
-
-    return Case(
+    change = changing(resource, "db")
+    return case_of(
         "statefulset-controller",
-        controller("statefulset-controller"),
-        [(resource, {"metadata": {"name": name}, "spec": spec})],
+        [(resource, named("db", spec))],
         {
             "scale up": change({"replicas": 5}),
             "new image": change({"template": template("nginx:2")}),
@@ -174,28 +172,25 @@ def statefulset() -> Case:
 
 
 def daemonset() -> Case:
-    resource, name = ours("DaemonSet"), "log"
+    resource = ours("DaemonSet")
+    change = changing(resource, "log")
 
-    def change(body: Json) -> Edit:
-        return patch(resource, name, {"spec": body})
+    def only_on(node: str) -> Edit:
+        selector = {"kubernetes.io/hostname": node}
+        return change({"template": template("nginx:3", hostname="x", nodeSelector=selector)})
 
-    hooked = template("nginx:2", hostname="x")
-    hooked["metadata"]["labels"]["hold"] = "yes"
-    strategy = {
-        "type": "RollingUpdate",
-        "rollingUpdate": {"rollingUpdateType": "InPlaceIfPossible", "maxUnavailable": 1},
-    }
+    hooked = template("nginx:2", {"hold": "yes"}, hostname="x")
+    rolling = {"rollingUpdateType": "InPlaceIfPossible", "maxUnavailable": 1}
     spec = {
         "selector": SELECTOR,
         "template": template(),
-        "updateStrategy": strategy,
+        "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": rolling},
         "revisionHistoryLimit": 1,
         "lifecycle": HOOKED,
     }
-    return Case(
+    return case_of(
         "daemonset-controller",
-        controller("daemonset-controller"),
-        [(resource, {"metadata": {"name": name}, "spec": spec})],
+        [(resource, named("log", spec))],
         {
             "new image": change({"template": template("nginx:2")}),
             "new template": change({"template": hooked, **AT_ONCE}),
@@ -204,12 +199,8 @@ def daemonset() -> Case:
             "new image while a Pod is missing": several(
                 empty_node, change({"template": template("nginx:3", hostname="x"), **AT_ONCE})
             ),
-            "one node only": change(
-                {"template": template("nginx:3", hostname="x", nodeSelector={"kubernetes.io/hostname": "node-a"})}
-            ),
-            "another node only": change(
-                {"template": template("nginx:3", hostname="x", nodeSelector={"kubernetes.io/hostname": "node-b"})}
-            ),
+            "one node only": only_on("node-a"),
+            "another node only": only_on("node-b"),
             "a label of a node": patch(NODES, "node-a", {"metadata": {"labels": {"kubernetes.io/hostname": "node-b"}}}),
         },
         beside=hooks_complete,
@@ -227,43 +218,27 @@ def broadcastjob() -> Case:
         "completionPolicy": {"type": "Always", "ttlSecondsAfterFinished": 30},
     }
     elsewhere = template(restartPolicy="Never", nodeSelector={"kubernetes.io/hostname": "node-b"})
-    finish = template(restartPolicy="Never")
-    finish["metadata"]["labels"]["finish"] = "yes"
-    failing = template(restartPolicy="Never")
-    failing["metadata"]["labels"]["fail"] = "yes"
-    return Case(
+    finish = template(labels={"finish": "yes"}, restartPolicy="Never")
+    failing = {
+        "template": template(labels={"fail": "yes"}, restartPolicy="Never"),
+        "failurePolicy": {"type": "Pause", "restartLimit": 0},
+        "completionPolicy": {"type": "Always", "activeDeadlineSeconds": 5},
+    }
+    late = {**spec, "completionPolicy": {"type": "Always", "activeDeadlineSeconds": 20}}
+    return case_of(
         "broadcastjob-controller",
-        controller("broadcastjob-controller"),
-        [(BROADCASTJOBS, {"metadata": {"name": "first"}, "spec": {**spec, "template": elsewhere}})],
+        [(BROADCASTJOBS, named("first", {**spec, "template": elsewhere}))],
         {
-            "created": create(BROADCASTJOBS, {"metadata": {"name": "job"}, "spec": spec}),
+            "created": create(BROADCASTJOBS, named("job", spec)),
             "another template": patch(BROADCASTJOBS, "job", {"spec": {"template": elsewhere}}),
             "a Pod that is no longer wanted goes": empty_node,
             "nodes are other ones": patch(
                 NODES, "node-a", {"metadata": {"labels": {"kubernetes.io/hostname": "node-b"}}}
             ),
             "a node too few": patch(NODES, "node-b", {"spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}}),
-            "a job that ends": create(
-                BROADCASTJOBS, {"metadata": {"name": "done"}, "spec": {**spec, "template": finish}}
-            ),
-            "a job that is paused": create(
-                BROADCASTJOBS,
-                {
-                    "metadata": {"name": "failing"},
-                    "spec": {
-                        "template": failing,
-                        "failurePolicy": {"type": "Pause", "restartLimit": 0},
-                        "completionPolicy": {"type": "Always", "activeDeadlineSeconds": 5},
-                    },
-                },
-            ),
-            "a job that has no time": create(
-                BROADCASTJOBS,
-                {
-                    "metadata": {"name": "late"},
-                    "spec": {**spec, "completionPolicy": {"type": "Always", "activeDeadlineSeconds": 20}},
-                },
-            ),
+            "a job that ends": create(BROADCASTJOBS, named("done", {**spec, "template": finish})),
+            "a job that is paused": create(BROADCASTJOBS, named("failing", failing)),
+            "a job that has no time": create(BROADCASTJOBS, named("late", late)),
         },
         beside=finishing,
         replaces=[BROADCASTJOBS],
@@ -272,37 +247,21 @@ def broadcastjob() -> Case:
 
 
 def ephemeraljob() -> Case:
-    container = {"name": "debug", "image": "busybox:1", "targetContainerName": "main"}
-    spec = {
-        "selector": SELECTOR,
-        "template": {"ephemeralContainers": [container]},
-        "replicas": 2,
-        "parallelism": 2,
-        "ttlSecondsAfterFinished": 30,
-    }
+    def job(name: str, container: str, **more: Any) -> Edit:
+        added = {"name": container, "image": "busybox:1", "targetContainerName": "main"}
+        spec = {"replicas": 2, "parallelism": 2, "ttlSecondsAfterFinished": 30, **more}
+        whole = {"selector": SELECTOR, "template": {"ephemeralContainers": [added]}, **spec}
+        return create(EPHEMERALJOBS, named(name, whole))
 
-    everywhere = {
-        **spec,
-        "template": {"ephemeralContainers": [{**container, "name": "all"}]},
-        "replicas": None,
-        "parallelism": 1,
-    }
-    return Case(
+    return case_of(
         "ephemeraljob-controller",
-        controller("ephemeraljob-controller"),
         [(PODS, pod("web-0")), (PODS, pod("web-1"))],
         {
-            "created": create(EPHEMERALJOBS, {"metadata": {"name": "debug"}, "spec": spec}),
+            "created": job("debug", "debug"),
             "they end": end_ephemeral,
-            "another": create(
-                EPHEMERALJOBS,
-                {
-                    "metadata": {"name": "again"},
-                    "spec": {**spec, "template": {"ephemeralContainers": [{**container, "name": "again"}]}},
-                },
-            ),
+            "another": job("again", "again"),
             "another Pod of the name": several(vanish(PODS, "web-0"), create(PODS, pod("web-0"))),
-            "of all Pods": create(EPHEMERALJOBS, {"metadata": {"name": "all"}, "spec": everywhere}),
+            "of all Pods": job("all", "all", replicas=None, parallelism=1),
             "another selector": patch(EPHEMERALJOBS, "all", {"spec": {"selector": {"matchLabels": {"app": "none"}}}}),
             "deleted": delete(EPHEMERALJOBS, "again"),
         },
@@ -314,67 +273,52 @@ def ephemeraljob() -> Case:
 
 async def end_ephemeral(world: World) -> None:
     """End the ephemeral containers of all Pods."""
+    ended = {"imageID": "", "restartCount": 0, "ready": False, "state": ENDED}
     for one in world.objects(PODS):
-        statuses = [
-            {
-                "name": c["name"],
-                "image": c["image"],
-                "imageID": "",
-                "restartCount": 0,
-                "ready": False,
-                "state": {"terminated": {"exitCode": 0, "reason": "Completed", "finishedAt": "2030-01-01T00:00:00Z"}},
-            }
-            for c in one["spec"].get("ephemeralContainers") or ()
-        ]
-        world.store(PODS, {**one, "status": {**one["status"], "ephemeralContainerStatuses": statuses}})
+        containers = one["spec"].get("ephemeralContainers") or ()
+        statuses = [{"name": each["name"], "image": each["image"], **ended} for each in containers]
+        world.set_status(PODS, one, ephemeralContainerStatuses=statuses)
 
 
 def uniteddeployment() -> Case:
-    resource, name = ours("UnitedDeployment"), "web"
+    resource = ours("UnitedDeployment")
 
     def subset(name: str, zone: str) -> Json:
         term = {"matchExpressions": [{"key": "topology.kubernetes.io/zone", "operator": "In", "values": [zone]}]}
         return {"name": name, "nodeSelectorTerm": term}
 
-    def workload(image: str) -> Json:
-        return {
-            "cloneSetTemplate": {
-                "metadata": {"labels": {"app": "web"}},
-                "spec": {"selector": SELECTOR, "template": template(image)},
-            }
-        }
+    def workload(kind: str, image: str, app: str) -> Json:
+        spec = {"selector": {"matchLabels": {"app": app}}, "template": template(image, {"app": app})}
+        return {kind: {"metadata": {"labels": {"app": app}}, "spec": spec}}
 
     def of_sets(image: str) -> Json:
-        labels = {"app": "db"}
-        pods = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": image}]}}
-        body = {"metadata": {"labels": labels}, "spec": {"selector": {"matchLabels": labels}, "template": pods}}
         return {
             "replicas": 1,
-            "selector": {"matchLabels": labels},
-            "template": {"statefulSetTemplate": body},
+            "selector": {"matchLabels": {"app": "db"}},
+            "template": workload("statefulSetTemplate", image, "db"),
             "topology": {"subsets": [subset("a", "a")]},
         }
+
+    def of_clone_sets(image: str) -> Json:
+        return workload("cloneSetTemplate", image, "web")
 
     spec = {
         "replicas": 4,
         "selector": SELECTOR,
-        "template": workload("nginx:1"),
+        "template": of_clone_sets("nginx:1"),
         "revisionHistoryLimit": 1,
         "topology": {"subsets": [subset("a", "a"), subset("b", "b")]},
     }
 
-    def change(body: Json) -> Edit:
-        return patch(resource, name, {"spec": body})
-
-    return Case(
+    change = changing(resource, "web")
+    return case_of(
         "uniteddeployment-controller",
-        controller("uniteddeployment-controller"),
-        [(resource, {"metadata": {"name": name}, "spec": spec})],
+        [(resource, named("web", spec))],
         {
-            "another": create(resource, {"metadata": {"name": "other"}, "spec": {**spec, "replicas": 2}}),
+            "another": create(resource, named("other", {**spec, "replicas": 2})),
             "scale": change({"replicas": 6}),
-            "new image": change({"template": workload("nginx:2")}),
-            "newer image": change({"template": workload("nginx:3")}),
+            "new image": change({"template": of_clone_sets("nginx:2")}),
+            "newer image": change({"template": of_clone_sets("nginx:3")}),
             "a workload loses its label": lose_label,
             "it has the label again": regain_label,
             "one subset": change({"topology": {"subsets": [subset("a", "a")]}}),
@@ -399,7 +343,7 @@ def uniteddeployment() -> Case:
 async def stuck(world: World) -> None:
     """Give StatefulSets a Pod that is never ready."""
     for owner in world.objects(STATEFULSETS):
-        made = owned(world, pod(f"{owner['metadata']['name']}-0"), owner)
+        made = owned(pod(f"{owner['metadata']['name']}-0"), owner)
         metadata = {**made["metadata"], **owner["spec"]["template"]["metadata"], "annotations": BY_HAND}
         await create(PODS, {**made, "metadata": metadata, "status": {"phase": "Pending"}})(world)
 
@@ -432,13 +376,9 @@ def advancedcronjob() -> Case:
     job = {"broadcastJobTemplate": {"spec": {"template": template(restartPolicy="Never")}}}
     spec = {"schedule": "* * * * *", "template": job, "successfulJobsHistoryLimit": 1, "failedJobsHistoryLimit": 1}
 
-    def cron(name: str, policy: str) -> Edit:
-        return create(resource, {"metadata": {"name": name}, "spec": {**spec, "concurrencyPolicy": policy}})
-
-    return Case(
+    return case_of(
         "advancedcronjob-controller",
-        controller("advancedcronjob-controller"),
-        [(resource, {"metadata": {"name": "cron"}, "spec": {**spec, "schedule": "0 0 1 1 *"}})],
+        [(resource, named("cron", {**spec, "schedule": "0 0 1 1 *"}))],
         {
             "each minute": during(130, patch(resource, "cron", {"spec": {"schedule": "* * * * *"}})),
             "jobs end": during(70, end_jobs),
@@ -464,15 +404,9 @@ def advancedcronjob() -> Case:
 async def end_jobs(world: World) -> None:
     """Complete the running jobs of all kinds."""
     for one in world.objects(BROADCASTJOBS):
-        done = {
-            "type": "Complete",
-            "status": "True",
-            "reason": "",
-            "message": "",
-            "lastTransitionTime": None,
-            "lastProbeTime": None,
-        }
-        status = {"phase": "completed", "conditions": [done], "completionTime": "2030-01-01T00:00:00Z"}
+        empty = {"reason": "", "message": "", "lastTransitionTime": None, "lastProbeTime": None}
+        done = {"type": "Complete", "status": "True", **empty}
+        status = {"phase": "completed", "conditions": [done], "completionTime": NOW}
         if not (one.get("status") or {}).get("conditions"):
             world.store(BROADCASTJOBS, {**one, "status": status})
 
@@ -491,6 +425,5 @@ CASES: Final[Sequence[Callable[[], Case]]] = (
 
 
 def cases() -> Iterator[Case]:
-    """Return all cases."""
     for one in CASES:
         yield one()

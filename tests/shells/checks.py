@@ -177,21 +177,11 @@ def delete(resource: Resource, name: str) -> Edit:
     return edit
 
 
-def passes(seconds: float) -> Edit:
-    """Return an edit that only lets time pass."""
-
-    async def edit(world: World) -> None:
-        await world.clock.sleep(seconds)
-
-    return edit
-
-
 def vanish(resource: Resource, name: str) -> Edit:
     """Return an edit that removes an object at once."""
 
     async def edit(world: World) -> None:
-        target = Target(resource.group, resource.version, NAMESPACE, resource.plural, name, "")
-        world.interfere("gone", target)
+        world.interfere("gone", Target.named(resource, NAMESPACE, name))
 
     return edit
 
@@ -362,31 +352,29 @@ class Trial:
             if (site := (write.signature, write.sets)) in self._sites:
                 continue
             self._sites.add(site)
-            yield Fault("stuck", write.signature, write.number), ""
+            yield write.fault("stuck"), ""
             if name := names.get(write.target.plural, ""):
-                yield Fault("lost", write.signature, write.number), name
-            yield Fault("crashed", write.signature, write.number), ""
+                yield write.fault("lost"), name
+            yield write.fault("crashed"), ""
 
     async def _again(self, stage: Stage, number: int) -> None:
         """Repeat the stage with a new shell, then with one shell per fault."""
-        fresh = await self._repeat(stage, number, "fresh", None)
+        fresh = await self._repeat(stage, number, "fresh")
         if stage.edit is replace_all or stage.name.endswith("are replaced"):
             return  # the dependents are lost in any case
         for fault in _faults(fresh):
-            if f"{fault.kind}: {fault.signature}" not in self.case.final:
-                await self._repeat(stage, number, str(fault), fault)
+            await self._try(stage, number, fault)
         for write in _first_of_each(fresh.writes):
-            if write.signature not in self._down and f"down: {write.signature}" not in self.case.final:
+            if write.signature not in self._down:
                 self._down.add(write.signature)
-                fault = Fault("down", write.signature, write.number)
-                await self._repeat(stage, number, str(fault), fault)
+                await self._try(stage, number, write.fault("down"))
         for name in [watched.name for watched, _ in fresh.running.stores if watched.name in fresh.shown]:
-            await self._repeat(stage, number, f"{name} are lagging", None, lagging=name)
+            await self._repeat(stage, number, f"{name} are lagging", lagging=name)
             for how, given, kinds in (
                 ("late", {"held": name}, ("replaced",)),
                 ("lagging, everything is reconciled again", {"lagging": name, "nudged": True}, ("replaced", "changed")),
             ):
-                late = await self._repeat(stage, number, f"{name} are {how}", None, **given)
+                late = await self._repeat(stage, number, f"{name} are {how}", **given)
                 last = {read.signature: read for read in late.reads}
                 reads = dict.fromkeys(
                     (one.signature, one.number) for one in (*_first_of_each(late.reads), *last.values())
@@ -394,32 +382,28 @@ class Trial:
                 for signature, read_number in reads:
                     for kind in kinds if signature.startswith("GET") else ():
                         fault = Fault(kind, signature, read_number)
-                        await self._repeat(stage, number, f"{name} are {how}, {fault}", fault, **given)
+                        await self._try(stage, number, fault, f"{name} are {how}, {fault}", **given)
         for write in _first_of_each(fresh.writes):
             others = {one.object for one in fresh.writes if one.signature == write.signature} - {write.object}
-            kind = "stuck" if others else "crashed" if write.target.subresource == "status" else ""
-            if kind and f"{kind}: {write.signature}" not in self.case.final:
-                fault = Fault(kind, write.signature, write.number)
-                await self._repeat(stage, number, str(fault), fault)
+            if kind := "stuck" if others else "crashed" if write.target.subresource == "status" else "":
+                await self._try(stage, number, write.fault(kind))
         for fault, held in self._of_each_site(fresh):
-            if f"{fault.kind}: {fault.signature}" not in self.case.final:
-                during = f"{fault}, {held} are late" if held else str(fault)
-                await self._repeat(stage, number, during, fault, held=held)
-        await self._repeat(stage, number, "a new leader", None, takeover=True)
+            await self._try(stage, number, fault, f"{fault}, {held} are late" if held else "", held=held)
+        await self._repeat(stage, number, "a new leader", takeover=True)
         if any(one.signature.startswith("LIST") for one in fresh.reads):
-            await self._repeat(stage, number, "lists in several pages", None, paged=True)
+            await self._repeat(stage, number, "lists in several pages", paged=True)
         for way in SIBLINGS:
             self.server.restore(stage.before)
             if way not in self.case.counts and self.server.add_siblings(way, self._read.values(), stage.after):
                 beside = replace(stage, before=self.server.save())
-                await self._repeat(beside, number, f"{way} siblings", None)
-        await self._repeat(stage, number, "several workers", None, workers=WORKERS)
+                await self._repeat(beside, number, f"{way} siblings")
+        await self._repeat(stage, number, "several workers", workers=WORKERS)
         shared = {one.resource for one, _ in fresh.running.stores if not one.resource.namespaced} - {NODES}
         if not shared and not stage.changes_nodes and not self.case.timed:
-            await self._repeat(stage, number, "another namespace with the same objects", None, twins=True)
-        await self._repeat(stage, number, "one event at a time", None, one_by_one=True)
+            await self._repeat(stage, number, "another namespace with the same objects", twins=True)
+        await self._repeat(stage, number, "one event at a time", one_by_one=True)
         during = "one event at a time, everything is reconciled again"
-        await self._repeat(stage, number, during, None, one_by_one=True, nudged=True)
+        await self._repeat(stage, number, during, one_by_one=True, nudged=True)
         watched = {one.resource.plural: one.resource for one, _ in fresh.running.stores}
         for resource in watched.values():
             for what, all_of_them in (("replaced", replace_all(resource)), ("gone", vanish_all(resource))):
@@ -428,7 +412,7 @@ class Trial:
 
     async def _replace(self, stage: Stage, number: int, resource: Resource, what: str, all_of_them: Edit) -> None:
         """Replace or remove objects after the stage. What is remembered of the former ones must have no effect."""
-        if not self.server.collection(resource.group, resource.version, resource.plural).objects:
+        if not self.server.collection(resource).objects:
             return
         self.server.restore(stage.before)
         self.server.seed("start")
@@ -472,25 +456,29 @@ class Trial:
 
         name = f"{stage.name} and {following.name}"
         one = Stage(name, both, stage.before, stage.before, Counter(), [], [], Counter())
-        calm = await self._repeat(one, number, "at once", None)
+        calm = await self._repeat(one, number, "at once")
         self._note_orders(calm)
         for held in [watched.name for watched, _ in calm.running.stores if watched.name in calm.shown]:
-            await self._repeat(one, number, f"at once, {held} are late", None)
+            await self._repeat(one, number, f"at once, {held} are late")
         held = ""
         for fault in _faults(calm):
             if fault.kind == "lost" and fault.signature.startswith(("POST", "DELETE")):
                 fault = replace(fault, then_refused=True)
             elif fault.kind != "refused":
                 continue
-            if f"{fault.kind}: {fault.signature}" not in self.case.final:
-                await self._repeat(one, number, str(fault), fault)
+            await self._try(one, number, fault)
+
+    async def _try(self, stage: Stage, number: int, fault: Fault, what: str = "", **how: Any) -> None:
+        """Repeat the stage with a fault, unless the case accepts it."""
+        if f"{fault.kind}: {fault.signature}" not in self.case.final:
+            await self._repeat(stage, number, what or str(fault), fault, **how)
 
     async def _repeat(
         self,
         stage: Stage,
         number: int,
         what: str,
-        fault: Fault | None,
+        fault: Fault | None = None,
         held: str = "",
         lagging: str = "",
         one_by_one: bool = False,
@@ -550,7 +538,7 @@ class Trial:
         return world
 
     def _nodes(self) -> list[Json]:
-        return [one.obj for one in self.server.collection("", "v1", "nodes").objects.values()]
+        return [one.obj for one in self.server.collection(NODES).objects.values()]
 
     async def _is_done(self, during: str) -> None:
         """Check that a new process has nothing to do."""
@@ -663,31 +651,23 @@ def _faults(world: World) -> Iterator[Fault]:
     for write in world.writes:
         shapes.setdefault((write.signature, write.shape), write)
     for read in _first_of_each(world.reads):
-        yield Fault("refused", read.signature, read.number)
-        if read.target.name:
-            for kind in ("replaced", "changed", "gone"):
-                yield Fault(kind, read.signature, read.number)
+        yield from map(read.fault, ("refused", *(("replaced", "changed", "gone") if read.target.name else ())))
     for call in _first_of_each(world.calls):
-        yield Fault("refused", call.signature, call.number)
-        if call.signature == "CALL stop":
-            yield Fault("ignored", call.signature, call.number)
+        yield from map(call.fault, ("refused", *(("ignored",) if call.signature == "CALL stop" else ())))
     for write in _first_of_each(world.writes):
         of_each_shape = [one.number for one in shapes.values() if one.signature == write.signature]
         for number in dict.fromkeys((*of_each_shape, last[write.signature].number)):
             yield Fault("refused", write.signature, number)
             if write.target.subresource == "status" and write.target.plural != "pods":
                 yield Fault("wiped", write.signature, number)
-        yield Fault("lost", write.signature, write.number)
+        yield write.fault("lost")
         if write.target.name:
-            yield Fault("replaced", write.signature, write.number)
+            yield write.fault("replaced")
             if write.signature.startswith(("PATCH", "PUT")):
-                yield Fault("changed", write.signature, write.number)
-                yield Fault("contested", write.signature, write.number)
-                yield Fault("outrun", write.signature, write.number)
+                yield from map(write.fault, ("changed", "contested", "outrun"))
             elif "resourceVersion" in write.preconditions:
-                yield Fault("changed", write.signature, write.number)
-            yield Fault("gone", write.signature, write.number)
+                yield write.fault("changed")
+            yield write.fault("gone")
         elif write.target.plural not in SHARED_NAMES and "name" in ((write.body or {}).get("metadata") or {}):
             # An existing claim is used unless it is being deleted.
-            kind = "going" if write.target.plural == "persistentvolumeclaims" else "taken"
-            yield Fault(kind, write.signature, write.number)
+            yield write.fault("going" if write.target.plural == "persistentvolumeclaims" else "taken")

@@ -11,30 +11,23 @@ from app.api.names import KRUISE_POD_READY
 from app.features.sidecarset.plan.missed_pods import SIDECARS_MISSING, message
 from app.kube.clock import rfc3339
 from app.kube.resources import CONFIGMAPS, NAMESPACES, NODES, PODS, SECRETS
-from tests.shells.building import CLONESETS, SELECTOR, controller, ours, pod, template
+from tests.kit.objects import workload_spec
+from tests.shells.building import CLONESETS, SELECTOR, case_of, named, ours, owned, owned_pods, pod
 from tests.shells.checks import Case, Edit, create, delete, patch, vanish, vanish_all
 from tests.shells.world import World
 
 Json = dict[str, Any]
+NOW: Final = "2030-01-01T00:00:00Z"
 AGAIN: Final = "deleted again, by its uid, until the cache shows the deletion"
 BY_HAND: Final = {"shells.test/by-hand": "true"}
+ENDED: Final = {"terminated": {"exitCode": 0, "reason": "Completed", "finishedAt": NOW}}
+VIRTUAL_NODE: Final = (NODES, {"metadata": {"name": "virtual", "labels": {"type": "virtual-kubelet"}}})
+NODE_C: Final = {"metadata": {"name": "node-c"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}
 SIDECARSETS = ours("SidecarSet")
 NODE_IMAGES, PULL_JOBS, PULL_LISTS = ours("NodeImage"), ours("ImagePullJob"), ours("ImageListPullJob")
 REQUESTS, MARKERS, NODE_PROBES = ours("ContainerRecreateRequest"), ours("PodProbeMarker"), ours("NodePodProbe")
 DISTRIBUTIONS, BUDGETS = ours("ResourceDistribution"), ours("PodUnavailableBudget", "policy")
 SPREADS, STATES, STATEFULSETS = ours("WorkloadSpread"), ours("PersistentPodState"), ours("StatefulSet")
-
-
-def owned(world: World, body: Json, owner: Json) -> Json:
-    """Return ``body`` with ``owner`` as its controller."""
-    reference = {
-        "apiVersion": owner["apiVersion"],
-        "kind": owner["kind"],
-        "name": owner["metadata"]["name"],
-        "uid": owner["metadata"]["uid"],
-        "controller": True,
-    }
-    return {**body, "metadata": {**body["metadata"], "ownerReferences": [reference]}}
 
 
 def several(*edits: Edit) -> Edit:
@@ -49,15 +42,8 @@ def several(*edits: Edit) -> Edit:
 
 def readiness() -> Case:
     gates = [{"conditionType": KRUISE_POD_READY}]
-    body = pod("web-0")
-    body["spec"] = {**body["spec"], "readinessGates": gates, "nodeName": "node-a"}
-    body["metadata"]["annotations"] = {"shells.test/no-gate": "true"}
-    return Case(
-        "pod-readiness-controller",
-        controller("pod-readiness-controller"),
-        [],
-        {"created": create(PODS, body)},
-    )
+    body = pod("web-0", {"shells.test/no-gate": "true"}, readinessGates=gates, nodeName="node-a")
+    return case_of("pod-readiness-controller", [], {"created": create(PODS, body)})
 
 
 def sidecarset() -> Case:
@@ -67,7 +53,7 @@ def sidecarset() -> Case:
                 one["metadata"]["name"]: {
                     "hash": one["metadata"]["annotations"][names.SIDECARSET_HASH],
                     "sidecarList": [one["spec"]["containers"][0]["name"]],
-                    "updateTimestamp": "2030-01-01T00:00:00Z",
+                    "updateTimestamp": NOW,
                 }
                 for one in world.objects(SIDECARSETS)
             }
@@ -77,42 +63,29 @@ def sidecarset() -> Case:
                 names.SIDECARSET_INJECTED_LIST: ",".join(records),
                 names.SIDECARSET_HASH_WITHOUT_IMAGE: json.dumps(same),
             }
-            body = pod(name)
-            containers = {"main": "nginx:1", "shipper": "a:1", "tracer": "a:1"}
-            body["spec"] = {"containers": [{"name": each, "image": image} for each, image in containers.items()]}
-            body["metadata"]["annotations"] = annotations
-            await create(PODS, body)(world)
+            images = {"main": "nginx:1", "shipper": "a:1", "tracer": "a:1"}
+            containers = [{"name": each, "image": image} for each, image in images.items()]
+            await create(PODS, pod(name, annotations, containers=containers))(world)
 
         return edit
 
-    def spec(image: str, name: str = "shipper") -> Json:
-        strategy = {"type": "RollingUpdate", "maxUnavailable": 1, "partition": 0}
-        container = {
-            "name": name,
-            "image": image,
-            "shareVolumePolicy": {"type": "disabled"},
-            "upgradeStrategy": {"upgradeType": "ColdUpgrade"},
-        }
-        return {
+    def sidecars(name: str, version: str, image: str, container: str = "shipper") -> Json:
+        annotations = {names.SIDECARSET_HASH: version, names.SIDECARSET_HASH_WITHOUT_IMAGE: "same"}
+        policies = {"shareVolumePolicy": {"type": "disabled"}, "upgradeStrategy": {"upgradeType": "ColdUpgrade"}}
+        spec = {
             "selector": SELECTOR,
-            "containers": [container],
-            "updateStrategy": strategy,
+            "containers": [{"name": container, "image": image, **policies}],
+            "updateStrategy": {"type": "RollingUpdate", "maxUnavailable": 1, "partition": 0},
             "revisionHistoryLimit": 100,
         }
-
-    def annotations(version: str) -> Json:
-        return {"annotations": {names.SIDECARSET_HASH: version, names.SIDECARSET_HASH_WITHOUT_IMAGE: "same"}}
+        return named(name, spec, annotations=annotations)
 
     def update(version: str, image: str) -> Edit:
-        return patch(SIDECARSETS, "logs", {"metadata": annotations(version), "spec": spec(image)})
+        return patch(SIDECARSETS, "logs", sidecars("logs", version, image))
 
-    return Case(
+    return case_of(
         "sidecarset-controller",
-        controller("sidecarset-controller"),
-        [
-            (SIDECARSETS, {"metadata": {"name": "logs", **annotations("one")}, "spec": spec("a:1")}),
-            (SIDECARSETS, {"metadata": {"name": "traces", **annotations("one")}, "spec": spec("a:1", "tracer")}),
-        ],
+        [(SIDECARSETS, sidecars("logs", "one", "a:1")), (SIDECARSETS, sidecars("traces", "one", "a:1", "tracer"))],
         {
             "a Pod": injected("web-0"),
             "another Pod": injected("web-1"),
@@ -128,32 +101,17 @@ def sidecarset() -> Case:
 
 def repair() -> Case:
     async def missed(world: World) -> None:
-        (owner,) = world.objects(CLONESETS)
-        for name in ("web-0", "web-1"):
-            await create(PODS, owned(world, pod(name), owner))(world)
+        await owned_pods(CLONESETS, pod("web-0"), pod("web-1"))(world)
         world.play()
+        condition = {"type": SIDECARS_MISSING, "status": "True", "message": message(["logs"]), "reason": "x"}
         for one in world.objects(PODS):
             if one["metadata"]["name"] == "web-0":
-                condition = {
-                    "type": SIDECARS_MISSING,
-                    "status": "True",
-                    "message": message(["logs"]),
-                    "reason": "x",
-                    "lastTransitionTime": None,
-                }
-                world.store(
-                    PODS, {**one, "status": {**one["status"], "conditions": [*one["status"]["conditions"], condition]}}
-                )
+                world.set_condition(one, {**condition, "lastTransitionTime": None})
 
-    workload = {"replicas": 2, "selector": SELECTOR, "template": template()}
     sidecars = {"selector": SELECTOR, "containers": [{"name": "shipper", "image": "a:1"}]}
-    return Case(
+    return case_of(
         "sidecarset-repair",
-        controller("sidecarset-repair"),
-        [
-            (SIDECARSETS, {"metadata": {"name": "logs"}, "spec": sidecars}),
-            (CLONESETS, {"metadata": {"name": "web"}, "spec": workload}),
-        ],
+        [(SIDECARSETS, named("logs", sidecars)), (CLONESETS, named("web", workload_spec(2)))],
         {"a Pod without its sidecar": missed},
         beside=replaced_pods,
     )
@@ -163,13 +121,9 @@ def replaced_pods(world: World) -> None:
     """Keep two Pods of the CloneSet."""
     pods, owners = world.objects(PODS), world.objects(CLONESETS)
     if owners and pods and len(pods) < 2:
-        resource = world.server.collection("", "v1", "pods")
-        body = {"apiVersion": "v1", "kind": "Pod", **owned(world, pod("web-2"), owners[0])}
-        body["metadata"] |= {
-            "uid": world.server.api.core.new_uid(),
-            "namespace": "default",
-            "creationTimestamp": "2030-01-01T00:00:00Z",
-        }
+        resource = world.server.collection(PODS)
+        body = {"apiVersion": "v1", "kind": "Pod", **owned(pod("web-2"), owners[0])}
+        body["metadata"] |= {"uid": world.server.api.core.new_uid(), "namespace": "default", "creationTimestamp": NOW}
         if "default/web-2" not in resource.objects:
             world.server.api.core.storage.create(resource, "default/web-2", body)
 
@@ -191,13 +145,10 @@ def launch_priority() -> Case:
         {"name": "first", "image": "i", "env": [barrier("p_2")]},
         {"name": "second", "image": "i", "env": [barrier("p_1")]},
     ]
-    body = pod("web-0")
-    body["spec"] = {"containers": containers, "nodeName": "node-a"}
-    body["metadata"]["annotations"] = BY_HAND
+    body = pod("web-0", BY_HAND, containers=containers, nodeName="node-a")
     gone = {"apiVersion": "v1", "kind": "Pod", "name": "web-0", "uid": "gone"}
-    return Case(
+    return case_of(
         "container-launch-priority-controller",
-        controller("container-launch-priority-controller"),
         [],
         {
             "created": create(PODS, {**body, "status": status()}),
@@ -218,51 +169,23 @@ def launch_priority() -> Case:
 def terminator() -> Case:
     async def main_ends(world: World) -> None:
         for one in world.objects(PODS):
-            ends(world, one)
+            statuses = [
+                {**s, "state": ENDED, "ready": False} if s["name"] == "main" else s
+                for s in one["status"]["containerStatuses"]
+            ]
+            by_hand = {**one, "metadata": {**one["metadata"], "annotations": BY_HAND}}
+            world.set_status(PODS, by_hand, containerStatuses=statuses)
 
-    def ends(world: World, one: Json) -> None:
-        ended = {"terminated": {"exitCode": 0, "reason": "Completed", "finishedAt": "2030-01-01T00:00:00Z"}}
-        statuses = [
-            {**s, "state": ended, "ready": False} if s["name"] == "main" else s
-            for s in one["status"]["containerStatuses"]
-        ]
-        world.store(
-            PODS,
-            {
-                **one,
-                "metadata": {**one["metadata"], "annotations": BY_HAND},
-                "status": {**one["status"], "containerStatuses": statuses},
-            },
-        )
+    def job_pod(name: str, env: dict[str, str], **spec: Any) -> Json:
+        variables = [{"name": key, "value": value} for key, value in env.items()]
+        containers = [{"name": "main", "image": "i"}, {"name": "side", "image": "i", "env": variables}]
+        return pod(name, containers=containers, restartPolicy="Never", **spec)
 
-    env = [{"name": names.ENV_TERMINATE_SIDECAR, "value": "true"}]
-    ignored = [*env, {"name": names.ENV_TERMINATE_SIDECAR_IGNORE_EXIT_CODE, "value": "true"}]
-    body = pod("job-0")
-    body["spec"] = {
-        "containers": [{"name": "main", "image": "i"}, {"name": "side", "image": "i", "env": ignored}],
-        "restartPolicy": "Never",
-    }
-    virtual = pod("job-1")
-    virtual["spec"] = {
-        "containers": [
-            {"name": "main", "image": "i"},
-            {
-                "name": "side",
-                "image": "i",
-                "env": [{"name": names.ENV_TERMINATE_SIDECAR_WITH_IMAGE, "value": "exit:1"}],
-            },
-        ],
-        "restartPolicy": "Never",
-        "nodeName": "virtual",
-    }
-    return Case(
+    env = dict.fromkeys((names.ENV_TERMINATE_SIDECAR, names.ENV_TERMINATE_SIDECAR_IGNORE_EXIT_CODE), "true")
+    virtual = job_pod("job-1", {names.ENV_TERMINATE_SIDECAR_WITH_IMAGE: "exit:1"}, nodeName="virtual")
+    return case_of(
         "sidecarterminator-controller",
-        controller("sidecarterminator-controller"),
-        [
-            (PODS, body),
-            (NODES, {"metadata": {"name": "virtual", "labels": {"type": "virtual-kubelet"}}}),
-            (PODS, virtual),
-        ],
+        [(PODS, job_pod("job-0", env)), VIRTUAL_NODE, (PODS, virtual)],
         {"the main container ends": main_ends},
         never={"DELETE containerrecreaterequests": "only requests that no agent answers are deleted"},
         counts={"stripped": "sidecars of every Pod are terminated"},
@@ -270,20 +193,14 @@ def terminator() -> Case:
 
 
 def budget() -> Case:
-    async def pods(world: World) -> None:
-        (owner,) = world.objects(CLONESETS)
-        for name in ("web-0", "web-1"):
-            await create(PODS, owned(world, pod(name), owner))(world)
-
-    workload = {"metadata": {"name": "web"}, "spec": {"replicas": 2, "selector": SELECTOR, "template": template()}}
-    spec = {"selector": SELECTOR, "maxUnavailable": 1}
-    return Case(
+    pods = owned_pods(CLONESETS, pod("web-0"), pod("web-1"))
+    workload = named("web", workload_spec(2))
+    return case_of(
         "podunavailablebudget-controller",
-        controller("podunavailablebudget-controller"),
         [(CLONESETS, workload)],
         {
             "Pods": pods,
-            "created": create(BUDGETS, {"metadata": {"name": "web"}, "spec": spec}),
+            "created": create(BUDGETS, named("web", {"selector": SELECTOR, "maxUnavailable": 1})),
             "changed": patch(BUDGETS, "web", {"spec": {"maxUnavailable": 2}}),
             "a Pod is deleted": delete(PODS, "web-0"),
             "the workload grows": patch(CLONESETS, "web", {"spec": {"replicas": 5}}),
@@ -298,19 +215,10 @@ def budget() -> Case:
 
 
 def workload_spread() -> Case:
-    async def pods(world: World) -> None:
-        (owner,) = world.objects(CLONESETS)
-        for number in range(3):
-            await create(PODS, owned(world, pod(f"web-{number}"), owner))(world)
-
     def subset(name: str, **more: Any) -> Json:
         term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["node-a"]}]}
-        return {
-            "name": name,
-            "requiredNodeSelectorTerm": term,
-            "patch": {"metadata": {"labels": {"subset": name}}},
-            **more,
-        }
+        labels = {"metadata": {"labels": {"subset": name}}}
+        return {"name": name, "requiredNodeSelectorTerm": term, "patch": labels, **more}
 
     spec = {
         "targetRef": {"apiVersion": CLONESETS.api_version, "kind": "CloneSet", "name": "web"},
@@ -319,29 +227,17 @@ def workload_spread() -> Case:
     }
 
     def unschedulable(name: str) -> Edit:
-        async def edit(world: World) -> None:
-            (owner,) = world.objects(CLONESETS)
-            body = owned(world, pod(name), owner)
-            record = {"name": "web", "subset": "fixed"}
-            body["metadata"]["annotations"] = {**BY_HAND, names.MATCHED_WORKLOAD_SPREAD: json.dumps(record)}
-            condition = {
-                "type": "PodScheduled",
-                "status": "False",
-                "reason": "Unschedulable",
-                "lastTransitionTime": "2030-01-01T00:00:00Z",
-            }
-            await create(PODS, {**body, "status": {"phase": "Pending", "conditions": [condition]}})(world)
+        record = json.dumps({"name": "web", "subset": "fixed"})
+        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "lastTransitionTime": NOW}
+        body = pod(name, {**BY_HAND, names.MATCHED_WORKLOAD_SPREAD: record})
+        return owned_pods(CLONESETS, {**body, "status": {"phase": "Pending", "conditions": [condition]}})
 
-        return edit
-
-    workload = {"replicas": 3, "selector": SELECTOR, "template": template()}
-    return Case(
+    return case_of(
         "workloadspread-controller",
-        controller("workloadspread-controller"),
-        [(CLONESETS, {"metadata": {"name": "web"}, "spec": workload})],
+        [(CLONESETS, named("web", workload_spec(3)))],
         {
-            "Pods": pods,
-            "created": create(SPREADS, {"metadata": {"name": "web"}, "spec": spec}),
+            "Pods": owned_pods(CLONESETS, pod("web-0"), pod("web-1"), pod("web-2")),
+            "created": create(SPREADS, named("web", spec)),
             "another number": patch(CLONESETS, "web", {"spec": {"replicas": 5}}),
             "a Pod that fits nowhere": several(delete(PODS, "web-0"), unschedulable("web-9")),
             "another Pod that fits nowhere": unschedulable("web-8"),
@@ -360,20 +256,12 @@ def persistent_pod_state() -> Case:
         names.AUTO_GENERATE_PERSISTENT_POD_STATE: "true",
         names.REQUIRED_PERSISTENT_TOPOLOGY: "kubernetes.io/hostname",
     }
-    workload = {"replicas": 2, "selector": SELECTOR, "template": template(), "serviceName": "db"}
-    owner = {"metadata": {"name": "db", "annotations": annotations}, "spec": workload}
-
-    async def pods(world: World) -> None:
-        (stored,) = world.objects(STATEFULSETS)
-        for name in ("db-0", "db-1"):
-            await create(PODS, owned(world, pod(name), stored))(world)
-
-    return Case(
+    owner = named("db", {**workload_spec(2), "serviceName": "db"}, annotations=annotations)
+    return case_of(
         "persistentpodstate-controller",
-        controller("persistentpodstate-controller"),
         [(STATEFULSETS, owner)],
         {
-            "Pods": pods,
+            "Pods": owned_pods(STATEFULSETS, pod("db-0"), pod("db-1")),
             "another topology": patch(
                 STATEFULSETS,
                 "db",
@@ -407,8 +295,8 @@ def pulled(world: World) -> None:
                     "tag": tag["tag"],
                     "phase": "Succeeded",
                     "version": tag.get("version", 0),
-                    "startTime": "2030-01-01T00:00:00Z",
-                    "completionTime": "2030-01-01T00:00:00Z",
+                    "startTime": NOW,
+                    "completionTime": NOW,
                 }
                 for tag in entry.get("tags") or ()
             ]
@@ -425,27 +313,18 @@ def pulled(world: World) -> None:
 
 
 def node_image() -> Case:
-    node = {"metadata": {"name": "node-c"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}
-    tag = {
-        "tag": "1",
-        "version": 0,
-        "createdAt": "2030-01-01T00:00:00Z",
-        "pullPolicy": {"ttlSecondsAfterFinished": 5, "timeoutSeconds": 60, "backoffLimit": 1},
-    }
-    return Case(
+    def image(name: str, created: str) -> Edit:
+        policy = {"ttlSecondsAfterFinished": 5, "timeoutSeconds": 60, "backoffLimit": 1}
+        tag = {"tag": "1", "version": 0, "createdAt": created, "pullPolicy": policy}
+        return patch(NODE_IMAGES, "node-c", {"spec": {"images": {name: {"tags": [tag]}}}})
+
+    return case_of(
         "nodeimage-controller",
-        controller("nodeimage-controller"),
         [],
         {
-            "a node": create(NODES, node),
-            "an image with a time to live": patch(
-                NODE_IMAGES, "node-c", {"spec": {"images": {"nginx": {"tags": [tag]}}}}
-            ),
-            "an image that nobody pulls": patch(
-                NODE_IMAGES,
-                "node-c",
-                {"spec": {"images": {"silent": {"tags": [{**tag, "createdAt": "2029-01-01T00:00:00Z"}]}}}},
-            ),
+            "a node": create(NODES, NODE_C),
+            "an image with a time to live": image("nginx", NOW),
+            "an image that nobody pulls": image("silent", "2029-01-01T00:00:00Z"),
             "a label": patch(NODES, "node-c", {"metadata": {"labels": {"a": "b"}}}),
             "the node goes": delete(NODES, "node-c"),
         },
@@ -457,7 +336,7 @@ def node_image() -> Case:
 
 
 def pull_job() -> Case:
-    images = [(NODE_IMAGES, {"metadata": {"name": name}, "spec": {"images": {}}}) for name in ("node-a", "node-b")]
+    images = [(NODE_IMAGES, named(name, {"images": {}})) for name in ("node-a", "node-b")]
     secret = {
         "metadata": {"name": "key"},
         "type": "kubernetes.io/dockerconfigjson",
@@ -472,23 +351,18 @@ def pull_job() -> Case:
         "selector": {"names": ["node-a", "node-b"]},
     }
     never = {**spec, "image": "nginx:3", "completionPolicy": {"type": "Never"}}
-    return Case(
+    return case_of(
         "imagepulljob-controller",
-        controller("imagepulljob-controller"),
         [*images, (SECRETS, secret)],
         {
-            "created": create(
-                PULL_JOBS, {"metadata": {"name": "pull"}, "spec": {**spec, "completionPolicy": {"type": "Always"}}}
-            ),
-            "one that never ends": create(PULL_JOBS, {"metadata": {"name": "always"}, "spec": never}),
+            "created": create(PULL_JOBS, named("pull", {**spec, "completionPolicy": {"type": "Always"}})),
+            "one that never ends": create(PULL_JOBS, named("always", never)),
             "another image": patch(
                 PULL_JOBS, "always", {"spec": {"image": "nginx:4", "selector": {"names": ["node-b"]}}}
             ),
             "another secret": patch(SECRETS, "key", {"data": {".dockerconfigjson": "e30K"}}),
             "deleted": delete(PULL_JOBS, "always"),
-            "with a time to live": create(
-                PULL_JOBS, {"metadata": {"name": "short"}, "spec": {**spec, "image": "nginx:5"}}
-            ),
+            "with a time to live": create(PULL_JOBS, named("short", {**spec, "image": "nginx:5"})),
         },
         beside=pulled,
         decided_live=["PATCH nodeimages", "PATCH secrets", "DELETE secrets"],
@@ -501,36 +375,21 @@ def pull_job() -> Case:
 
 def pull_list() -> Case:
     def ends(world: World) -> None:
+        counts = {"desired": 1, "active": 0, "succeeded": 1, "failed": 0}
         for one in world.objects(PULL_JOBS):
             if not one.get("status"):
-                world.store(
-                    PULL_JOBS,
-                    {
-                        **one,
-                        "status": {
-                            "startTime": "2030-01-01T00:00:00Z",
-                            "desired": 1,
-                            "active": 0,
-                            "succeeded": 1,
-                            "failed": 0,
-                            "completionTime": "2030-01-01T00:00:00Z",
-                        },
-                    },
-                )
+                world.set_status(PULL_JOBS, one, startTime=NOW, **counts, completionTime=NOW)
 
     spec = {"images": ["nginx:1", "nginx:2"], "completionPolicy": {"type": "Never"}, "selector": {"names": ["node-a"]}}
     done = {"type": "Always", "ttlSecondsAfterFinished": 20}
-    return Case(
+    return case_of(
         "imagelistpulljob-controller",
-        controller("imagelistpulljob-controller"),
         [],
         {
-            "created": create(PULL_LISTS, {"metadata": {"name": "pull"}, "spec": spec}),
+            "created": create(PULL_LISTS, named("pull", spec)),
             "other images": patch(PULL_LISTS, "pull", {"spec": {"images": ["nginx:2", "nginx:3"]}}),
             "another selector": patch(PULL_LISTS, "pull", {"spec": {"selector": {"names": ["node-b"]}}}),
-            "one that ends": create(
-                PULL_LISTS, {"metadata": {"name": "short"}, "spec": {**spec, "completionPolicy": done}}
-            ),
+            "one that ends": create(PULL_LISTS, named("short", {**spec, "completionPolicy": done})),
         },
         beside=ends,
         replaces=[PULL_LISTS],
@@ -550,46 +409,28 @@ def recreate_request(name: str, **spec: Any) -> Edit:
         labels = {names.CRR_ACTIVE: "true", names.CRR_NODE_NAME: "node-a", names.CRR_POD_UID: one["metadata"]["uid"]}
         (status,) = one["status"]["containerStatuses"]
         context = {"containerID": status["containerID"], "restartCount": status["restartCount"]}
-        body = {
-            "metadata": {"name": name, "labels": labels},
-            "spec": {
-                "podName": "web-0",
-                "containers": [{"name": "main", "statusContext": context}],
-                "activeDeadlineSeconds": 30,
-                "ttlSecondsAfterFinished": 20,
-                **spec,
-            },
-        }
+        containers = [{"name": "main", "statusContext": context}]
+        times = {"activeDeadlineSeconds": 30, "ttlSecondsAfterFinished": 20}
+        body = named(name, {"podName": "web-0", "containers": containers, **times, **spec}, labels=labels)
         await create(REQUESTS, body)(world)
 
     return edit
 
 
 def container_recreate() -> Case:
-    body = pod("web-0")
-    body["spec"] = {**body["spec"], "readinessGates": [{"conditionType": KRUISE_POD_READY}]}
-
     async def recreating(world: World) -> None:
+        states = [{"name": "main", "phase": "Recreating", "message": ""}]
         for one in world.objects(REQUESTS):
-            states = [{"name": "main", "phase": "Recreating", "message": ""}]
-            world.store(
-                REQUESTS,
-                {
-                    **one,
-                    "status": {**(one.get("status") or {}), "phase": "Recreating", "containerRecreateStates": states},
-                },
-            )
+            world.set_status(REQUESTS, one, phase="Recreating", containerRecreateStates=states)
 
     async def completed(world: World) -> None:
         for one in world.objects(REQUESTS):
-            status = {**(one.get("status") or {}), "phase": "Completed", "completionTime": "2030-01-01T00:00:00Z"}
-            world.store(REQUESTS, {**one, "status": status})
+            world.set_status(REQUESTS, one, phase="Completed", completionTime=NOW)
 
     strategy = {"failurePolicy": "Fail", "unreadyGracePeriodSeconds": 5}
-    return Case(
+    return case_of(
         "containerrecreaterequest-controller",
-        controller("containerrecreaterequest-controller"),
-        [(PODS, body)],
+        [(PODS, pod("web-0", readinessGates=[{"conditionType": KRUISE_POD_READY}]))],
         {
             "under way": several(
                 recreate_request("again", strategy=strategy, activeDeadlineSeconds=None, ttlSecondsAfterFinished=None),
@@ -617,7 +458,7 @@ def marker(name: str) -> Json:
         "podConditionType": f"example.com/{name}",
         "markerPolicy": policy,
     }
-    return {"metadata": {"name": name}, "spec": {"selector": SELECTOR, "probes": [one]}}
+    return named(name, {"selector": SELECTOR, "probes": [one]})
 
 
 def probed(state: str) -> Edit:
@@ -625,24 +466,12 @@ def probed(state: str) -> Edit:
 
     async def edit(world: World) -> None:
         now = rfc3339(world.clock.now() + timedelta(seconds=5))
+        result = {"state": state, "lastProbeTime": now, "lastTransitionTime": now, "message": state}
         other = {"name": "other", "namespace": "default", "uid": "other", "probeStates": []}
         for one in world.objects(NODE_PROBES):
             statuses = [
-                {
-                    "name": entry["name"],
-                    "namespace": entry["namespace"],
-                    "uid": entry["uid"],
-                    "probeStates": [
-                        {
-                            "name": probe["name"],
-                            "state": state,
-                            "lastProbeTime": now,
-                            "lastTransitionTime": now,
-                            "message": state,
-                        }
-                        for probe in entry["probes"]
-                    ],
-                }
+                {key: entry[key] for key in ("name", "namespace", "uid")}
+                | {"probeStates": [{"name": probe["name"], **result} for probe in entry["probes"]]}
                 for entry in one["spec"].get("podProbes") or ()
             ]
             world.store(NODE_PROBES, {**one, "status": {"podProbeStatuses": [other, *statuses]}})
@@ -653,24 +482,19 @@ def probed(state: str) -> Edit:
 async def conditioned(world: World) -> None:
     """Set the marker's condition on the Pods."""
     for one in world.objects(PODS):
-        condition = {"type": "example.com/idle", "status": "True", "lastTransitionTime": "2030-01-01T00:00:00Z"}
-        world.store(PODS, {**one, "status": {**one["status"], "conditions": [*one["status"]["conditions"], condition]}})
+        world.set_condition(one, {"type": "example.com/idle", "status": "True", "lastTransitionTime": NOW})
 
 
 def pod_probe_marker() -> Case:
-    nodes = [(NODE_PROBES, {"metadata": {"name": name}, "spec": {}}) for name in ("node-a", "node-b")]
-    virtual = (NODES, {"metadata": {"name": "virtual", "labels": {"type": "virtual-kubelet"}}})
-    serverless = pod("serverless")
-    serverless["spec"] = {**serverless["spec"], "nodeName": "virtual"}
+    nodes = [(NODE_PROBES, named(name, {})) for name in ("node-a", "node-b")]
     other = marker("idle")["spec"]
     other["probes"][0]["probe"]["periodSeconds"] = 7
     other["probes"][0]["markerPolicy"] = [{"state": "Succeeded", "labels": {"idle": "very"}}]
-    return Case(
+    return case_of(
         "podprobemarker-controller",
-        controller("podprobemarker-controller"),
-        [*nodes, virtual, (PODS, pod("web-0"))],
+        [*nodes, VIRTUAL_NODE, (PODS, pod("web-0"))],
         {
-            "a serverless Pod": create(PODS, serverless),
+            "a serverless Pod": create(PODS, pod("serverless", nodeName="virtual")),
             "created": create(MARKERS, marker("idle")),
             "the Pod has the condition": conditioned,
             "another Pod": create(PODS, pod("web-1")),
@@ -685,29 +509,30 @@ def pod_probe_marker() -> Case:
     )
 
 
+def pod_probe(which: Json, probe: Json) -> Json:
+    """Return the entry of a Pod in a NodePodProbe, with one probe."""
+    probes = [{"name": "idle#healthy", "containerName": "main", "probe": probe}]
+    metadata = which["metadata"]
+    return {
+        "name": metadata["name"],
+        "namespace": "default",
+        "uid": metadata["uid"],
+        "IP": "10.0.0.1",
+        "probes": probes,
+    }
+
+
 def node_pod_probe() -> Case:
     async def probes(world: World) -> None:
         (one,) = (one for one in world.objects(NODE_PROBES) if one["metadata"]["name"] == "node-a")
-        probe = {"name": "idle#healthy", "containerName": "main", "probe": {"exec": {"command": ["/check"]}}}
-        entries = [
-            {
-                "name": which["metadata"]["name"],
-                "namespace": "default",
-                "uid": which["metadata"]["uid"],
-                "IP": "10.0.0.1",
-                "probes": [probe],
-            }
-            for which in world.objects(PODS)
-        ]
+        entries = [pod_probe(which, {"exec": {"command": ["/check"]}}) for which in world.objects(PODS)]
         world.store(NODE_PROBES, {**one, "spec": {"podProbes": entries}})
 
-    node = {"metadata": {"name": "node-c"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}
-    return Case(
+    return case_of(
         "nodepodprobe-controller",
-        controller("nodepodprobe-controller"),
         [(MARKERS, marker("idle")), (PODS, pod("web-0")), (PODS, pod("web-1"))],
         {
-            "a node": create(NODES, node),
+            "a node": create(NODES, NODE_C),
             "probes": probes,
             "found well": probed("Succeeded"),
             "found ill": probed("Failed"),
@@ -726,28 +551,12 @@ def node_pod_probe() -> Case:
 
 def liveness() -> Case:
     probes = [{"name": "main", "livenessProbe": {"exec": {"command": ["/alive"]}, "periodSeconds": 5}}]
-    annotations = {
-        names.CONTAINER_PROBE_CONTEXT: json.dumps(probes),
-        names.USING_ENHANCED_LIVENESS: "true",
-    }
-    workload = {"replicas": 2, "selector": SELECTOR, "template": template()}
-
-    async def pods(world: World) -> None:
-        (owner,) = world.objects(CLONESETS)
-        for name in ("web-0", "web-1"):
-            body = owned(world, pod(name), owner)
-            body["metadata"]["annotations"] = annotations
-            await create(PODS, body)(world)
-
-    return Case(
+    annotations = {names.CONTAINER_PROBE_CONTEXT: json.dumps(probes), names.USING_ENHANCED_LIVENESS: "true"}
+    return case_of(
         "enhancedlivenessprobe-controller",
-        controller("enhancedlivenessprobe-controller"),
-        [
-            (CLONESETS, {"metadata": {"name": "web"}, "spec": workload}),
-            (NODE_PROBES, {"metadata": {"name": "node-a"}, "spec": {}}),
-        ],
+        [(CLONESETS, named("web", workload_spec(2))), (NODE_PROBES, named("node-a", {}))],
         {
-            "Pods": pods,
+            "Pods": owned_pods(CLONESETS, pod("web-0", annotations), pod("web-1", annotations)),
             "they fail": probed("Failed"),
             "one goes": delete(PODS, "web-0"),
         },
@@ -771,14 +580,12 @@ def distribution() -> Case:
     async def drift(world: World) -> None:
         await world.server.client.patch(CONFIGMAPS, "settings", {"data": {"region": "other"}}, "one")
 
-    return Case(
+    return case_of(
         "resourcedistribution-controller",
-        controller("resourcedistribution-controller"),
         spaces,
         {
             "created": create(
-                DISTRIBUTIONS,
-                {"metadata": {"name": "rd"}, "spec": {"resource": resource("eu"), "targets": targets("one", "two")}},
+                DISTRIBUTIONS, named("rd", {"resource": resource("eu"), "targets": targets("one", "two")})
             ),
             "another value": patch(DISTRIBUTIONS, "rd", {"spec": {"resource": resource("us")}}),
             "somebody changes a copy": drift,

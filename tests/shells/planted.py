@@ -71,7 +71,6 @@ def judge(name: str, path: Path = LIST) -> Verdict:
 
 
 def main() -> int:
-    """Run the command."""
     parser = argparse.ArgumentParser(prog="python -m tests.shells.planted", description=__doc__)
     parser.add_argument("names", nargs="*", help="bugs (default: all)")
     parser.add_argument("--list", type=Path, default=LIST, help=f"another file than {LIST.name}")

@@ -36,10 +36,8 @@ def report_of(case: Case, *, to_first: bool = False) -> Report:
 
 
 def expected() -> dict[str, Any]:
-    """Return the recorded results by case."""
     return orjson.loads(EXPECTED.read_bytes()) if EXPECTED.exists() else {}
 
 
 def write_expected(found: dict[str, Any]) -> None:
-    """Record the results."""
     EXPECTED.write_bytes(orjson.dumps(found, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS) + b"\n")

@@ -88,7 +88,6 @@ class Target:
 
     @classmethod
     def of(cls, path: str) -> Target:
-        """Return the target of a request's path."""
         parts = path.strip("/").split("/")
         group, version, rest = ("", parts[1], parts[2:]) if parts[0] == "api" else (parts[1], parts[2], parts[3:])
         namespace = ""
@@ -97,13 +96,21 @@ class Target:
         name, subresource = [*rest, "", ""][1:3]
         return cls(group, version, namespace, rest[0], name, subresource)
 
+    @classmethod
+    def named(cls, resource: Resource, namespace: str, name: str) -> Target:
+        return cls(resource.group, resource.version, namespace, resource.plural, name, "")
+
+    @classmethod
+    def to(cls, resource: Resource, obj: Json) -> Target:
+        return cls.named(resource, obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
+
     @property
     def key(self) -> str:
-        """Return the object's key in the storage."""
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
-    def key_in(self, replaced: Iterable[str]) -> bool:
-        return f"{self.plural} {self.key}" in replaced
+    @property
+    def place(self) -> str:
+        return f"{self.plural} {self.key}"
 
 
 @dataclass(slots=True)
@@ -124,6 +131,9 @@ class Write:
     @property
     def done(self) -> bool:
         return 200 <= self.status < 300
+
+    def fault(self, kind: str) -> Fault:
+        return Fault(kind, self.signature, self.number)
 
     @property
     def object(self) -> Target:
@@ -295,7 +305,7 @@ class Server:
         of copies."""
         count = 0
         for resource in resources:
-            collection = self.collection(resource.group, resource.version, resource.plural)
+            collection = self.collection(resource)
             objects, keys = saved.objects.get(collection.name, ({}, []))
             for key in (collection.keys or keys)[:1]:
                 namespace, _, name = key.rpartition("/")
@@ -312,7 +322,7 @@ class Server:
     def other_owner(self) -> Json:
         """Return an owner reference that no shell knows."""
         name = NODE_NAMES[0]
-        node = self.collection("", "v1", "nodes").objects[name].obj
+        node = self.collection(NODES).objects[name].obj
         return {"apiVersion": "v1", "kind": "Node", "name": name, "uid": node["metadata"]["uid"]}
 
     def seed(self, text: str) -> None:
@@ -320,7 +330,6 @@ class Server:
         self.api.core.rng.seed(text)
 
     def restore(self, saved: Saved) -> None:
-        """Restore these objects and their time."""
         self.world = None
         storage, collector = self.api.core.storage, self.api.collector
         for name, collection in storage.collections.items():
@@ -338,9 +347,9 @@ class Server:
         collector._places = dict(saved.places)
         self.clock._start = saved.at - timedelta(seconds=self.clock.monotonic())
 
-    def collection(self, group: str, version: str, plural: str) -> Collection:
-        row = self.api.core.registry.find(group, version, plural)
-        assert row is not None, plural
+    def collection(self, resource: Resource | Target) -> Collection:
+        row = self.api.core.registry.find(resource.group, resource.version, resource.plural)
+        assert row is not None, resource.plural
         return self.api.core.collection(row)
 
 
@@ -448,8 +457,7 @@ class World:
         for recorder in self.running.recorders:
             self._listen(recorder)
         for watched, store in self.running.stores:
-            resource = watched.resource
-            collection = server.collection(resource.group, resource.version, resource.plural)
+            collection = server.collection(watched.resource)
             objects = [collection.objects[key].obj for key in collection.keys]
             store.replace([self._decoded(watched, one) for one in objects if matches(watched, one)])
             first = [key_of(one) for one in store.list() if is_sibling(one.metadata.name)]
@@ -461,7 +469,6 @@ class World:
             self._tasks.append(asyncio.ensure_future(main()))
 
     async def stop(self) -> None:
-        """End the process."""
         self.server.world = None
         for task in self._tasks:
             task.cancel()
@@ -548,18 +555,8 @@ class World:
         signature = f"{request.method} {target.plural}{sub}" if named else f"LIST {target.plural}"
         if self.crashed:
             raise TransportError(RequestInfo(request.method, request.target), "the process has ended")
-        number = self._numbers[signature] = self._numbers[signature] + 1
         body = orjson.loads(request.body) if request.body else None
-        write = Write(
-            signature,
-            target,
-            preconditions(request),
-            number,
-            _PASS.get(),
-            position=len(self.writes),
-            events=len(self.events),
-            body=body,
-        )
+        write = self._sent(signature, target, preconditions(request), body=body)
         (self.reads if request.method == "GET" else self.writes).append(write)
         before = self._version(target)
         response = await self._through(request, write)
@@ -567,9 +564,14 @@ class World:
         if request.method != "GET":
             self._check(write, before)
         changes = write.done and request.method != "GET" and (request.method != "POST" or target.subresource)
-        if changes and target.key_in(self._replaced) and signature not in self.decided_live:
+        if changes and target.place in self._replaced and signature not in self.decided_live:
             self.problems.append(f"{signature} changed an object that replaced the one in the cache")
         return response
+
+    def _sent(self, signature: str, target: Target, preconditions: str = "", **more: Any) -> Write:
+        self._numbers[signature] += 1
+        counts = (len(self.writes), len(self.events))
+        return Write(signature, target, preconditions, self._numbers[signature], _PASS.get(), *counts, **more)
 
     def _version(self, target: Target) -> str:
         _, entry = self.entry(target)
@@ -583,7 +585,7 @@ class World:
         kept = target.plural == "controllerrevisions"
         if write.done and GOING in str(write.body) and not kept and not is_sibling(target.name):
             self.problems.append(f"{write.signature} {target.key} for an object that is being deleted")
-        place, after = f"{target.plural} {target.key}", self._version(target)
+        place, after = target.place, self._version(target)
         write.changes = write.done and (not target.name or before != after)
         if write.signature in self.careless or (
             f"again: {write.signature}" in self.careless and (self.nudged or any(self.relisted))
@@ -605,21 +607,10 @@ class World:
 
     async def call(self, name: str) -> bool:
         """Call the runtime of a node. Return whether the call takes effect."""
-        signature = f"CALL {name}"
-        number = self._numbers[signature] = self._numbers[signature] + 1
-        call = Write(
-            signature,
-            Target("", "", "", "", "", ""),
-            "",
-            number,
-            _PASS.get(),
-            position=len(self.writes),
-            events=len(self.events),
-            status=200,
-        )
+        call = self._sent(f"CALL {name}", Target("", "", "", "", "", ""), status=200)
         self.calls.append(call)
         fault = self.fault
-        if fault is None or (fault.signature, fault.number) != (signature, number):
+        if fault is None or (fault.signature, fault.number) != (call.signature, call.number):
             return True
         self.fault, self.met = None, call
         if fault.kind == "refused":
@@ -696,7 +687,7 @@ class World:
 
     def entry(self, target: Target) -> tuple[Collection, Entry | None]:
         """Return the collection of an object, and its entry if there is one."""
-        collection = self.server.collection(target.group, target.version, target.plural)
+        collection = self.server.collection(target)
         return collection, collection.objects.get(target.key)
 
     def undone(self) -> Iterator[tuple[str, str]]:
@@ -740,14 +731,14 @@ class World:
             for name in ("deletionTimestamp", "deletionGracePeriodSeconds"):
                 new["metadata"].pop(name, None)
             storage.create(collection, entry.key, new)
-            self._replaced.add(f"{target.plural} {target.key}")
+            self._replaced.add(target.place)
 
     def interfere_with_all(self, kind: str, resource: Resource) -> None:
         """Replace or delete all objects of a resource except twins."""
-        for key in list(self.server.collection(resource.group, resource.version, resource.plural).keys):
+        for key in list(self.server.collection(resource).keys):
             namespace, _, name = key.rpartition("/")
             if namespace != TWIN_NAMESPACE:
-                self.interfere(kind, Target(resource.group, resource.version, namespace, resource.plural, name, ""))
+                self.interfere(kind, Target.named(resource, namespace, name))
 
     def _take_name(self, write: Write, *, going: bool) -> None:
         """Create another object with the requested name; with ``going``, one that is being deleted."""
@@ -779,22 +770,20 @@ class World:
 
     def store(self, resource: Resource, obj: Json) -> None:
         """Write an object as another component would."""
-        collection = self.server.collection(resource.group, resource.version, resource.plural)
-        metadata = obj["metadata"]
-        key = f"{metadata['namespace']}/{metadata['name']}" if resource.namespaced else metadata["name"]
-        self.server.api.core.storage.update(collection, collection.objects[key], obj)
+        collection, entry = self.entry(Target.to(resource, obj))
+        assert entry is not None
+        self.server.api.core.storage.update(collection, entry, obj)
+
+    def set_status(self, resource: Resource, obj: Json, **fields: Any) -> None:
+        """Change fields of an object's status as another component would."""
+        self.store(resource, {**obj, "status": {**(obj.get("status") or {}), **fields}})
+
+    def set_condition(self, pod: Json, condition: Json) -> None:
+        self.set_status(PODS, pod, conditions=[*pod["status"]["conditions"], condition])
 
     def remove(self, resource: Resource, obj: Json) -> None:
         """Remove an object at once."""
-        target = Target(
-            resource.group,
-            resource.version,
-            obj["metadata"].get("namespace", ""),
-            resource.plural,
-            obj["metadata"]["name"],
-            "",
-        )
-        self.interfere("gone", target)
+        self.interfere("gone", Target.to(resource, obj))
 
     # ---- caches
 
@@ -807,8 +796,7 @@ class World:
         for resource, before, after in self.log:
             self._note_random((after or before or {})["metadata"])
             if after is None and before is not None:
-                metadata = before["metadata"]
-                self._gone |= {metadata["uid"], f"{metadata.get('namespace', '')}/{metadata['name']}".removeprefix("/")}
+                self._gone |= {before["metadata"]["uid"], Target.to(resource, before).key}
             for watched, _ in self.running.stores:
                 if (watched.resource.group, watched.resource.plural) == (resource.group, resource.plural):
                     waiting = self._waiting.setdefault(watched.name, [])
@@ -854,13 +842,8 @@ class World:
         return found
 
     def _show(self, watched: Watched[Any], store: Store[Any], before: Json | None, after: Json | None) -> bool:
-        shown = after if after is not None else before
-        if shown is not None:
-            place = Target(
-                "", "", shown["metadata"].get("namespace", ""), watched.resource.plural, shown["metadata"]["name"], ""
-            )
-            if after is not None:
-                self._replaced.discard(f"{place.plural} {place.key}")
+        if after is not None:
+            self._replaced.discard(Target.to(watched.resource, after).place)
         if after is not None and matches(watched, after):
             store.put(self._decoded(watched, after))
             return True
@@ -1057,7 +1040,7 @@ def matches(watched: Watched[Any], obj: Json) -> bool:
 def kubelet(world: World) -> None:
     """Schedule, start and end Pods, as nodes do."""
     idle = world.server.idle_pods
-    for entry in list(world.server.collection(PODS.group, PODS.version, PODS.plural).objects.values()):
+    for entry in list(world.server.collection(PODS).objects.values()):
         if entry.revision not in idle and not _advance(world, entry.obj):
             idle.add(entry.revision)
 
