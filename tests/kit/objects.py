@@ -24,7 +24,6 @@ SCALED: Json = {
 
 
 def owner_of(obj: Json) -> Json:
-    """Return the controller reference to an object."""
     metadata = obj["metadata"]
     return reference(obj["apiVersion"], obj["kind"], metadata["name"], metadata["uid"])
 

@@ -103,7 +103,6 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def call_soon(
         self, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.Handle:
-        """Run the callback in the next step."""
         if self._closed:
             self._check_closed()
         handle = _Handle(callback, args, self, context)
@@ -194,7 +193,6 @@ class VirtualClock:
         return asyncio.get_running_loop().time()
 
     async def sleep(self, seconds: float) -> None:
-        """Let virtual time pass."""
         if seconds <= 0:
             await asyncio.sleep(0)
             return
