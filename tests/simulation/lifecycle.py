@@ -13,8 +13,10 @@ LABELS, FINALIZERS = "labels", "finalizers"
 KIND = "example.com/hooks"
 
 
-def lifecycle(kind: str, *, mark_not_ready: bool) -> Json:
-    """Return the lifecycle of a workload with this kind of hooks."""
+def lifecycle(kind: str, *, mark_not_ready: bool) -> Json | None:
+    """Return the lifecycle of a workload with this kind of hooks; None if it has none."""
+    if not kind:
+        return None
 
     def hook(name: str) -> Json:
         found: Json = {"labelsHandler": {name: "true"}} if kind == LABELS else {"finalizersHandler": [name]}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
@@ -57,6 +57,12 @@ def is_available(pod: Json, at: float, min_ready: float) -> bool:
 
 def is_marked(pod: Json) -> bool:
     return names.SPECIFIED_DELETE in (pod["metadata"].get("labels") or {})
+
+
+def none_marked(owner: str, pods: Iterable[Json]) -> Iterator[str]:
+    """At rest, every marked Pod has been replaced."""
+    if marked := sum(map(is_marked, pods)):
+        yield f"{owner} at rest: {marked} Pods are marked and not replaced"
 
 
 def held_back(before: Json, after: Json) -> Iterator[str]:

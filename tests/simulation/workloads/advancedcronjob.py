@@ -13,9 +13,9 @@ from app.features.advancedcronjob.kind import ADVANCED_CRON_JOB
 from app.features.broadcastjob.kind import BROADCAST_JOB
 from tests.simulation import invariants
 from tests.simulation.users import LABEL
-from tests.simulation.workloads.broadcastjob import ended
+from tests.simulation.workloads.broadcastjob import ended, task
 from tests.simulation.workloads.judge import JudgeByKind
-from tests.simulation.workloads.subject import Workload, manifest
+from tests.simulation.workloads.subject import Workload, given
 
 Json = dict[str, Any]
 
@@ -116,44 +116,21 @@ def _last(cron: Json) -> datetime | None:
 # ---- actions of users
 
 
-def spec_by_seed(rng: Random) -> Json:
-    """Draw the arguments of the manifest."""
-    return {
-        "schedule": rng.choice(SCHEDULES),
-        "zone": rng.choice(ZONES),
-        "policy": rng.choice(("Allow", "Forbid", "Replace")),
-        "seconds": rng.choice((1, 15, 100)),
-        "kept": rng.choice((0, 1, 3)),
-        "ttl": rng.choice((None, 5)),
-    }
-
-
-def cron_job(
-    name: str, namespace: str, *, schedule: str, zone: str, policy: str, seconds: int, kept: int, ttl: int | None
-) -> Json:
-    """Return the object that a user applies. Its jobs run on one node."""
-    command = ["sh", "-c", f"sleep {seconds}"]
+def spec(rng: Random, name: str) -> Json:
+    """Draw the spec of a schedule whose jobs run on one node."""
+    found = given(schedule=rng.choice(SCHEDULES), timeZone=rng.choice(ZONES) or None)
+    found["concurrencyPolicy"] = rng.choice(("Allow", "Forbid", "Replace"))
+    seconds, kept = rng.choice((1, 15, 100)), rng.choice((0, 1, 3))
     job = {
-        "completionPolicy": {"type": "Always", **({"ttlSecondsAfterFinished": ttl} if ttl is not None else {})},
-        "template": {
-            "metadata": {"labels": {LABEL: name}},
-            "spec": {
-                "restartPolicy": "Never",
-                "terminationGracePeriodSeconds": 1,
-                "nodeSelector": {"kubernetes.io/hostname": "node1"},
-                "containers": [{"name": "main", "image": "task:1", "command": command}],
-            },
-        },
+        "completionPolicy": given(type="Always", ttlSecondsAfterFinished=rng.choice((None, 5))),
+        "template": task(name, f"sleep {seconds}", nodeSelector={"kubernetes.io/hostname": "node1"}),
     }
-    spec = {
-        "schedule": schedule,
-        **({"timeZone": zone} if zone else {}),
-        "concurrencyPolicy": policy,
+    return {
+        **found,
         "successfulJobsHistoryLimit": kept,
         "failedJobsHistoryLimit": kept,
         "template": {"broadcastJobTemplate": {"metadata": {"labels": {LABEL: name}}, "spec": job}},
     }
-    return manifest(ADVANCED_CRON_JOB, name, namespace, spec)
 
 
 def _clock_or_blind(rng: Random, name: str) -> tuple[str, Json]:
@@ -167,10 +144,9 @@ def _clock_or_blind(rng: Random, name: str) -> tuple[str, Json]:
 
 CRON_JOBS = Workload(
     folders=FOLDERS,
-    resource=ADVANCED_CRON_JOB.resource(),
+    kind=ADVANCED_CRON_JOB,
     judge=AdvancedCronJobJudge,
-    spec=spec_by_seed,
-    manifest=cron_job,
+    spec=spec,
     changes=[
         (2, "/spec/schedule", lambda rng: rng.choice(SCHEDULES)),
         (2, "/spec/timeZone", lambda rng: rng.choice(ZONES[1:])),

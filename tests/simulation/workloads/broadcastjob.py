@@ -11,10 +11,9 @@ from typing import Any
 from app.features.broadcastjob.kind import BROADCAST_JOB
 from tests.simulation import invariants
 from tests.simulation.pods import has_ended, is_alive
-from tests.simulation.users import LABEL
 from tests.simulation.workloads.daemonset import NODES, node_of
 from tests.simulation.workloads.judge import JudgeByKind
-from tests.simulation.workloads.subject import Workload, manifest
+from tests.simulation.workloads.subject import Workload, given, template
 
 Json = dict[str, Any]
 
@@ -130,54 +129,25 @@ def ended(job: Json) -> bool:
 # ---- actions of users
 
 
-def spec_by_seed(rng: Random) -> Json:
-    """Draw the arguments of the manifest."""
+def spec(rng: Random, name: str) -> Json:
     policy = rng.choice(("Always", "Always", "Always", "Never"))
     deadline = rng.choice((None, None, 20)) if policy == "Always" else None
+    parallelism = rng.choice((1, 1, 2, None))
+    seconds = rng.choice((1, 4, 15, 40) if deadline is None else (1, 4, 3600))
+    code = rng.choice((0, 0, 0, 1))
+    ttl = rng.choice((None, 0, 10)) if policy == "Always" else None
     return {
-        "parallelism": rng.choice((1, 1, 2, None)),
-        "seconds": rng.choice((1, 4, 15, 40) if deadline is None else (1, 4, 3600)),
-        "code": rng.choice((0, 0, 0, 1)),
-        "policy": policy,
-        "deadline": deadline,
-        "ttl": rng.choice((None, 0, 10)) if policy == "Always" else None,
-        "failure": rng.choice(("FailFast", "Continue", "Pause")),
+        **given(parallelism=parallelism),
+        "completionPolicy": given(type=policy, activeDeadlineSeconds=deadline, ttlSecondsAfterFinished=ttl),
+        "failurePolicy": {"type": rng.choice(("FailFast", "Continue", "Pause"))},
+        "template": task(name, f"sleep {seconds}; exit {code}"),
     }
 
 
-def broadcast_job(
-    name: str,
-    namespace: str,
-    *,
-    parallelism: int | None,
-    seconds: int,
-    code: int,
-    policy: str,
-    deadline: int | None,
-    ttl: int | None,
-    failure: str,
-) -> Json:
-    """Return the object that a user applies."""
-    spec = {
-        **({"parallelism": parallelism} if parallelism is not None else {}),
-        "completionPolicy": {
-            "type": policy,
-            **({"activeDeadlineSeconds": deadline} if deadline is not None else {}),
-            **({"ttlSecondsAfterFinished": ttl} if ttl is not None else {}),
-        },
-        "failurePolicy": {"type": failure},
-        "template": {
-            "metadata": {"labels": {LABEL: name}},
-            "spec": {
-                "restartPolicy": "Never",
-                "terminationGracePeriodSeconds": 1,
-                "containers": [
-                    {"name": "main", "image": "task:1", "command": ["sh", "-c", f"sleep {seconds}; exit {code}"]}
-                ],
-            },
-        },
-    }
-    return manifest(BROADCAST_JOB, name, namespace, spec)
+def task(name: str, command: str, **more: Any) -> Json:
+    """Return the template of Pods that run a command once."""
+    container = {"name": "main", "image": "task:1", "command": ["sh", "-c", command]}
+    return template(name, "", restartPolicy="Never", **more, containers=[container])
 
 
 def _unanswered(rng: Random, name: str) -> tuple[str, Json]:
@@ -186,10 +156,9 @@ def _unanswered(rng: Random, name: str) -> tuple[str, Json]:
 
 BROADCAST_JOBS = Workload(
     folders=FOLDERS,
-    resource=BROADCAST_JOB.resource(),
+    kind=BROADCAST_JOB,
     judge=BroadcastJobJudge,
-    spec=spec_by_seed,
-    manifest=broadcast_job,
+    spec=spec,
     changes=[
         (1, "/spec/parallelism", lambda rng: rng.randrange(1, 4)),
         (2, "/spec/paused", lambda rng: rng.random() < 0.3),

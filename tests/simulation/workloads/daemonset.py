@@ -12,13 +12,22 @@ from typing import Any
 from app.api import names
 from app.features.daemonset.kind import DAEMON_SET
 from tests.simulation import invariants
-from tests.simulation.lifecycle import LABELS, held_metadata, lifecycle
+from tests.simulation.lifecycle import LABELS, lifecycle
 from tests.simulation.passes import Pass
-from tests.simulation.pods import hash_of, held_back, is_alive, is_available, main_image, ready_too_early, strange_step
+from tests.simulation.pods import (
+    hash_of,
+    held_back,
+    is_alive,
+    is_available,
+    main_image,
+    none_marked,
+    ready_too_early,
+    strange_step,
+)
 from tests.simulation.users import LABEL
 from tests.simulation.workloads.judge import Judge
 from tests.simulation.workloads.remembered import Remembered
-from tests.simulation.workloads.subject import Workload, manifest
+from tests.simulation.workloads.subject import Workload, given, template
 
 Json = dict[str, Any]
 
@@ -126,9 +135,7 @@ class DaemonSetJudge(Judge):
             nodes = Counter(map(node_of, pods))
             if len(pods) != NODES or len(nodes) != NODES:
                 yield f"DaemonSet {name} at rest: has Pods on {dict(nodes)}, want one on each of {NODES} nodes"
-            marked = sum(names.SPECIFIED_DELETE in (pod["metadata"].get("labels") or {}) for pod in pods)
-            if marked:
-                yield f"DaemonSet {name} at rest: {marked} Pods are marked and not replaced"
+            yield from none_marked(f"DaemonSet {name}", pods)
             new, least = sum(main_image(pod) == spec.image for pod in pods), NODES - spec.partition
             if new < least:
                 yield f"DaemonSet {name} at rest: {new} Pods have {spec.image}, want at least {least}"
@@ -154,48 +161,30 @@ def node_of(pod: Json) -> str:
 # ---- actions of users
 
 
-def spec_by_seed(rng: Random) -> Json:
-    """Draw the arguments of the manifest."""
+def spec(rng: Random, name: str) -> Json:
     surge = rng.choice((0, 0, 1, 2))
-    return {
-        "way": "Standard" if surge else rng.choice(("Standard", "InPlaceIfPossible")),
-        "max_unavailable": rng.choice((0, 1)) if surge else rng.randrange(1, 3),
-        "max_surge": surge,
-        "image": f"clone:{rng.randrange(3)}",
-        "min_ready": rng.choice((0, 0, 4)),
-        "hook": rng.choice((LABELS, "", "")),
+    rolling = {
+        "rollingUpdateType": "Standard" if surge else rng.choice(("Standard", "InPlaceIfPossible")),
+        "maxUnavailable": rng.choice((0, 1)) if surge else rng.randrange(1, 3),
+        "maxSurge": surge,
+        "partition": 0,
     }
-
-
-def daemon_set(
-    name: str, namespace: str, *, way: str, max_unavailable: int, max_surge: int, image: str, min_ready: int, hook: str
-) -> Json:
-    """Return the object that a user applies."""
-    held = held_metadata(hook)
-    rolling = {"rollingUpdateType": way, "maxUnavailable": max_unavailable, "maxSurge": max_surge, "partition": 0}
-    spec = {
+    image, min_ready, hook = f"clone:{rng.randrange(3)}", rng.choice((0, 0, 4)), rng.choice((LABELS, "", ""))
+    gates = [{"conditionType": names.IN_PLACE_UPDATE_READY}]
+    return {
         "minReadySeconds": min_ready,
         "selector": {"matchLabels": {LABEL: name}},
         "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": rolling},
-        **({"lifecycle": lifecycle(hook, mark_not_ready=False)} if hook else {}),
-        "template": {
-            "metadata": {**held, "labels": {LABEL: name, **held.get("labels", {})}},
-            "spec": {
-                "terminationGracePeriodSeconds": 1,
-                "readinessGates": [{"conditionType": names.IN_PLACE_UPDATE_READY}],
-                "containers": [{"name": "main", "image": image}],
-            },
-        },
+        **given(lifecycle=lifecycle(hook, mark_not_ready=False)),
+        "template": template(name, image, hook, readinessGates=gates),
     }
-    return manifest(DAEMON_SET, name, namespace, spec)
 
 
 DAEMON_SETS = Workload(
     folders=FOLDERS,
-    resource=DAEMON_SET.resource(),
+    kind=DAEMON_SET,
     judge=DaemonSetJudge,
-    spec=spec_by_seed,
-    manifest=daemon_set,
+    spec=spec,
     changes=[
         (5, "/spec/template/spec/containers/0/image", lambda rng: f"clone:{rng.randrange(9)}"),
         (2, "/spec/updateStrategy/rollingUpdate/partition", lambda rng: rng.choice((0, 0, 1, 2))),

@@ -12,7 +12,7 @@ from tests.simulation import invariants
 from tests.simulation.pods import is_alive
 from tests.simulation.script import APPS, Action
 from tests.simulation.workloads.judge import JudgeByKind
-from tests.simulation.workloads.subject import Workload, manifest
+from tests.simulation.workloads.subject import Workload, given
 
 Json = dict[str, Any]
 
@@ -121,32 +121,10 @@ def is_busy(pod: Json) -> bool:
 # ---- actions of users
 
 
-def spec_by_seed(rng: Random) -> Json:
-    """Draw the arguments of the manifest."""
-    return {
-        "app": rng.choice(APPS),
-        "parallelism": rng.choice((1, 1, 2, 3)),
-        "replicas": rng.choice((None, None, 2)),
-        "seconds": rng.choice((1, 4, 15)),
-        "code": rng.choice((0, 0, 0, 1)),
-        "deadline": rng.choice((None, None, None, 20)),
-        "ttl": rng.choice((0, 10)),
-    }
-
-
-def ephemeral_job(
-    name: str,
-    namespace: str,
-    *,
-    app: str,
-    parallelism: int,
-    replicas: int | None,
-    seconds: int,
-    code: int,
-    deadline: int | None,
-    ttl: int,
-) -> Json:
-    """Return the object that a user applies."""
+def spec(rng: Random, name: str) -> Json:
+    found = {"selector": {"matchLabels": {"app": rng.choice(APPS)}}, "parallelism": rng.choice((1, 1, 2, 3))}
+    found |= given(replicas=rng.choice((None, None, 2)))
+    seconds, code = rng.choice((1, 4, 15)), rng.choice((0, 0, 0, 1))
     container = {
         "name": f"{_CONTAINER}-{name}",
         "image": "tools:1",
@@ -154,15 +132,12 @@ def ephemeral_job(
         "terminationMessagePolicy": "File",
         "command": ["sh", "-c", f"sleep {seconds}; exit {code}"],
     }
-    spec = {
-        "selector": {"matchLabels": {"app": app}},
-        "parallelism": parallelism,
-        **({"replicas": replicas} if replicas is not None else {}),
-        **({"activeDeadlineSeconds": deadline} if deadline is not None else {}),
-        "ttlSecondsAfterFinished": ttl,
+    return {
+        **found,
+        **given(activeDeadlineSeconds=rng.choice((None, None, None, 20))),
+        "ttlSecondsAfterFinished": rng.choice((0, 10)),
         "template": {"ephemeralContainers": [container]},
     }
-    return manifest(EPHEMERAL_JOB, name, namespace, spec)
 
 
 def _pods(rng: Random, _: str) -> tuple[str, Json]:
@@ -176,10 +151,9 @@ def _pods(rng: Random, _: str) -> tuple[str, Json]:
 
 EPHEMERAL_JOBS = Workload(
     folders=FOLDERS,
-    resource=EPHEMERAL_JOB.resource(),
+    kind=EPHEMERAL_JOB,
     judge=EphemeralJobJudge,
-    spec=spec_by_seed,
-    manifest=ephemeral_job,
+    spec=spec,
     changes=[
         (1, "/spec/parallelism", lambda rng: rng.randrange(1, 4)),
         (2, "/spec/paused", lambda rng: rng.random() < 0.3),

@@ -14,7 +14,7 @@ from tests.simulation import invariants
 from tests.simulation.agents import CONDITION, CONTAINERS, JudgeOfAgents, NodeAgents
 from tests.simulation.passes import Pass
 from tests.simulation.script import NAMESPACE, Action
-from tests.simulation.workloads.subject import Shares, Workload, manifest
+from tests.simulation.workloads.subject import Shares, Workload, given
 
 Json = dict[str, Any]
 #: Repository and tag.
@@ -215,30 +215,14 @@ def is_active(node_image: Json, key: Key, uid: str) -> bool:
 # ---- actions of users
 
 
-def spec_by_seed(rng: Random) -> Json:
-    """Create a job, as a user would."""
+def pull_job(rng: Random, _name: str = "") -> Json:
     return {
         "image": f"{rng.choice(('', '', '', 'nowhere.invalid/'))}image-{rng.randrange(6)}:{rng.randrange(2)}",
         "parallelism": rng.choice((1, 1, 2)),
-        "attempts": rng.choice((0, 1)),
-        "ttl": rng.choice((None, None, 10)),
-        "if_not_present": rng.random() < 0.5,
+        "pullPolicy": {"backoffLimit": rng.choice((0, 1)), "timeoutSeconds": 60},
+        "completionPolicy": given(type="Always", ttlSecondsAfterFinished=rng.choice((None, None, 10))),
+        "imagePullPolicy": "IfNotPresent" if rng.random() < 0.5 else "Always",
     }
-
-
-def image_pull_job(
-    name: str, namespace: str, *, image: str, parallelism: int, attempts: int, ttl: int | None, if_not_present: bool
-) -> Json:
-    """Return the object that a user applies."""
-    keeps = {"ttlSecondsAfterFinished": ttl} if ttl is not None else {}
-    spec = {
-        "image": image,
-        "parallelism": parallelism,
-        "completionPolicy": {"type": "Always", **keeps},
-        "pullPolicy": {"backoffLimit": attempts, "timeoutSeconds": 60},
-        "imagePullPolicy": "IfNotPresent" if if_not_present else "Always",
-    }
-    return manifest(IMAGE_PULL_JOB, name, namespace, spec)
 
 
 def _request(rng: Random) -> tuple[str, Json]:
@@ -267,7 +251,7 @@ def _others(rng: Random, _: str) -> tuple[str, Json]:
     if draw < 0.4:
         return _request(rng)
     if draw < 0.45:
-        return "create workload", {"name": f"pull-{rng.randrange(1_000_000)}", **spec_by_seed(rng)}
+        return "create workload", {"name": f"pull-{rng.randrange(1_000_000)}", "spec": pull_job(rng)}
     if draw < 0.5:
         return "kill agents", {}
     if draw < 0.75:
@@ -283,17 +267,16 @@ def _incident_acts(rng: Random, number: int) -> Iterator[Action]:
     """Draw the actions of an incident. Controllers that miss NodeImage updates must rely on their own writes."""
     if rng.random() < 0.4:
         yield Action(0.0, "freeze watches", {"resource": "nodeimages", "seconds": 8.0})
-    yield Action(0.0, "create workload", {"name": f"late-{number}", **spec_by_seed(rng)})
+    yield Action(0.0, "create workload", {"name": f"late-{number}", "spec": pull_job(rng)})
     for _ in range(rng.randrange(2, 6)):
         yield Action(round(rng.uniform(0.0, 6.0), 2), *_others(rng, ""))
 
 
 NODE_AGENTS = Workload(
     folders=FOLDERS,
-    resource=IMAGE_PULL_JOB.resource(),
+    kind=IMAGE_PULL_JOB,
     judge=NodeAgentJudge,
-    spec=spec_by_seed,
-    manifest=image_pull_job,
+    spec=pull_job,
     changes=[(1, "/spec/parallelism", lambda rng: rng.randrange(1, 4))],
     gates=("ImagePullJobGate",),
     marks=False,

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from math import ceil
 from random import Random
 from typing import Any
@@ -18,9 +19,9 @@ from tests.simulation.passes import Pass
 from tests.simulation.pods import has_ended, main_image
 from tests.simulation.users import LABEL
 from tests.simulation.workloads.cloneset.judge import CloneSetJudge
-from tests.simulation.workloads.cloneset.manifests import clone_set
+from tests.simulation.workloads.cloneset.manifests import small_clone_set
 from tests.simulation.workloads.judge import Judge, Judges, keep
-from tests.simulation.workloads.subject import Beside, Workload, manifest
+from tests.simulation.workloads.subject import Beside, Workload, target_of
 
 Json = dict[str, Any]
 
@@ -174,37 +175,17 @@ def _of(value: int | str, replicas: int) -> int:
 # ---- actions of users
 
 
-def spec_by_seed(rng: Random) -> Json:
-    """Draw the arguments of the manifest."""
-    return {
-        "replicas": rng.randrange(3, 8),
-        "policy": rng.choice(("ReCreate", "InPlaceIfPossible")),
-        "max_unavailable": rng.randrange(1, 6),
-        "max_surge": rng.choice((0, 0, 1, 2)),
-        "image": f"clone:{rng.randrange(3)}",
-    }
-
-
-def budget_by_seed(rng: Random) -> Json:
+def budget(rng: Random, name: str) -> Json:
     most = rng.choice((1, 1, 2, 3, "20%", "40%"))
-    return {"allows": {"maxUnavailable": most}, "by": rng.choice(("target", "selector"))}
-
-
-def budget(name: str, namespace: str, *, allows: Json, by: str) -> Json:
-    """Return the object that a user applies."""
-    resource = CLONE_SET.resource()
-    target = {"apiVersion": resource.api_version, "kind": resource.kind, "name": name}
-    who = {"targetRef": target} if by == "target" else {"selector": {"matchLabels": {LABEL: name}}}
-    spec = {**who, **allows}
-    return manifest(POD_UNAVAILABLE_BUDGET, name, namespace, spec)
+    whom = ({"targetRef": target_of(CLONE_SET, name)}, {"selector": {"matchLabels": {LABEL: name}}})
+    return {**rng.choice(whom), "maxUnavailable": most}
 
 
 BUDGETS = Workload(
     folders=FOLDERS,
-    resource=CLONE_SET.resource(),
+    kind=CLONE_SET,
     judge=lambda: Judges(CloneSetJudge(), BudgetJudge()),
-    spec=spec_by_seed,
-    manifest=clone_set,
+    spec=partial(small_clone_set, least=3, unavailable=5),
     changes=[
         (5, "/spec/template/spec/containers/0/image", lambda rng: f"clone:{rng.randrange(9)}"),
         (1, "/spec/replicas", lambda rng: rng.randrange(1, 9)),
@@ -212,8 +193,7 @@ BUDGETS = Workload(
     gates=("PodUnavailableBudgetUpdateGate",),
     fails=False,
     beside=Beside(
-        POD_UNAVAILABLE_BUDGET.resource(),
-        budget_by_seed,
+        POD_UNAVAILABLE_BUDGET,
         budget,
         [(1, "/spec/maxUnavailable", lambda rng: rng.choice((1, 2, 3, "30%")))],
     ),

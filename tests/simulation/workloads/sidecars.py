@@ -175,7 +175,7 @@ def sidecar_set(name: str, app: str, image: str) -> dict[str, Any]:
         "containers": [{"name": name, "image": image}],
         "updateStrategy": {"type": "NotUpdate"},
     }
-    return manifest(SIDECAR_SET, name, "", spec)
+    return manifest(SIDECAR_SET, name, spec)
 
 
 async def _create_set(users: Users, name: str, app: str, image: str) -> None:

@@ -16,11 +16,12 @@ from app.features.sidecarset.kind import SIDECAR_SET
 from tests.simulation import invariants, passes
 from tests.simulation.passes import Pass
 from tests.simulation.pods import has_ended
+from tests.simulation.script import NAMESPACE
 from tests.simulation.users import LABEL
 from tests.simulation.workloads.cloneset.judge import CloneSetJudge
 from tests.simulation.workloads.judge import Judge, Judges
 from tests.simulation.workloads.sidecars import SidecarSetJudge
-from tests.simulation.workloads.subject import Beside, Workload, manifest
+from tests.simulation.workloads.subject import Beside, Workload, given, template
 
 Json = dict[str, Any]
 
@@ -281,54 +282,36 @@ def digest(pod: Json, owner: str) -> str:
 # ---- actions of users
 
 
-def pods_by_seed(rng: Random) -> Json:
-    """Create the Pods, as a user would."""
-    return {"replicas": rng.randrange(2, 7)}
-
-
-def clone_set(name: str, namespace: str, *, replicas: int) -> Json:
+def clone_set(rng: Random, name: str) -> Json:
     rolling = {"podUpdatePolicy": "ReCreate", "maxUnavailable": 1, "maxSurge": 0, "partition": 0}
-    spec = {
-        "replicas": replicas,
+    return {
+        "replicas": rng.randrange(2, 7),
         "selector": {"matchLabels": {LABEL: name}},
         "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": rolling},
-        "template": {
-            "metadata": {"labels": {LABEL: name, **APP}},
-            "spec": {"terminationGracePeriodSeconds": 1, "containers": [{"name": "main", "image": "main:1"}]},
-        },
+        "template": template(name, "main:1", labels=APP),
     }
-    return manifest(CLONE_SET, name, namespace, spec)
 
 
-def set_by_seed(rng: Random) -> Json:
-    """Create a SidecarSet, as a user would."""
-    return {"image": f"side:{rng.randrange(3)}", "hot": rng.random() < 0.4, "max_unavailable": rng.randrange(1, 4)}
-
-
-def sidecar_set(name: str, namespace: str, *, image: str, hot: bool, max_unavailable: int) -> Json:
-    upgrade = {"upgradeStrategy": {"upgradeType": "HotUpgrade", "hotUpgradeEmptyImage": EMPTY}} if hot else {}
-    strategy = {"type": "RollingUpdate", "maxUnavailable": max_unavailable, "partition": 0}
-    container = {"name": f"{name}-side", "image": image, "podInjectPolicy": "AfterAppContainer", **upgrade}
-    spec = {
+def sidecar_set(rng: Random, name: str) -> Json:
+    container = {"name": f"{name}-side", "image": f"side:{rng.randrange(3)}", "podInjectPolicy": "AfterAppContainer"}
+    upgrade = {"upgradeType": "HotUpgrade", "hotUpgradeEmptyImage": EMPTY} if rng.random() < 0.4 else None
+    return {
         "selector": {"matchLabels": APP},
-        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": namespace}},
-        "updateStrategy": strategy,
-        "containers": [container],
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": NAMESPACE}},
+        "updateStrategy": {"type": "RollingUpdate", "maxUnavailable": rng.randrange(1, 4), "partition": 0},
+        "containers": [{**container, **given(upgradeStrategy=upgrade)}],
     }
-    return manifest(SIDECAR_SET, name, "", spec)
 
 
 SIDECAR_SETS = Workload(
     folders=FOLDERS,
-    resource=CLONE_SET.resource(),
+    kind=CLONE_SET,
     judge=lambda: Judges(SidecarSetJudge(), CloneSetJudge(), RollOutJudge()),
-    spec=pods_by_seed,
-    manifest=clone_set,
+    spec=clone_set,
     changes=[(2, "/spec/replicas", lambda rng: rng.randrange(8))],
     marks=False,
     beside=Beside(
-        SIDECAR_SET.resource(),
-        set_by_seed,
+        SIDECAR_SET,
         sidecar_set,
         [
             (6, "/spec/containers/0/image", lambda rng: f"side:{rng.randrange(9)}"),

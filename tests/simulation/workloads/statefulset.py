@@ -12,7 +12,7 @@ from app.api import names
 from app.features.statefulset.kind import STATEFUL_SET
 from app.pods.ordinals import ordinal_of
 from tests.simulation import invariants
-from tests.simulation.lifecycle import FINALIZERS, LABELS, held_metadata, lifecycle
+from tests.simulation.lifecycle import FINALIZERS, LABELS, lifecycle
 from tests.simulation.passes import Pass
 from tests.simulation.pods import (
     hash_of,
@@ -20,20 +20,21 @@ from tests.simulation.pods import (
     is_active,
     is_available,
     main_image,
+    none_marked,
     ready_too_early,
     state_of,
     strange_step,
 )
 from tests.simulation.users import LABEL
+from tests.simulation.workloads.cloneset.manifests import claim_template
 from tests.simulation.workloads.judge import Judge
 from tests.simulation.workloads.remembered import Remembered
-from tests.simulation.workloads.subject import Workload, manifest
+from tests.simulation.workloads.subject import Workload, given, template
 
 Json = dict[str, Any]
 
 FOLDERS = ("app.features.podreadiness", "app.features.statefulset")
 POLICIES = ("ReCreate", "InPlaceIfPossible", "InPlaceOnly")
-_PROTECTION = "kubernetes.io/pvc-protection"
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,9 +192,7 @@ class StatefulSetJudge(Judge):
             }
             if {*pods} != {*spec.slots}:
                 yield f"StatefulSet {name} at rest: has Pods {sorted(pods)}, want {sorted(spec.slots)}"
-            marked = sum(names.SPECIFIED_DELETE in (pod["metadata"].get("labels") or {}) for pod in pods.values())
-            if marked:
-                yield f"StatefulSet {name} at rest: {marked} Pods are marked and not replaced"
+            yield from none_marked(f"StatefulSet {name}", pods.values())
             for ordinal, pod in pods.items():
                 if spec.rank(ordinal) > spec.partition and main_image(pod) != spec.image:
                     yield f"StatefulSet {name} at rest: Pod {ordinal} has {main_image(pod)}, not {spec.image}"
@@ -211,78 +210,38 @@ def _goes(obj: Json | None) -> bool:
 # ---- actions of users
 
 
-def spec_by_seed(rng: Random) -> Json:
-    """Draw the arguments of the manifest."""
-    parallel = rng.random() < 0.6
-    return {
-        "replicas": rng.randrange(1, 6),
-        "parallel": parallel,
-        "policy": rng.choice(POLICIES),
-        "max_unavailable": rng.randrange(1, 4) if parallel else 1,
-        "image": f"clone:{rng.randrange(3)}",
-        "min_ready": rng.choice((0, 0, 4)),
-        "hook": rng.choice((LABELS, FINALIZERS, "", "", "")),
-        "mark": rng.random() < 0.3,
-        "claims": rng.random() < 0.5,
-        "keeps": rng.random() < 0.5,
-    }
-
-
-def stateful_set(
-    name: str,
-    namespace: str,
-    *,
-    replicas: int,
-    parallel: bool,
-    policy: str,
-    max_unavailable: int,
-    image: str,
-    min_ready: int,
-    hook: str,
-    mark: bool,
-    claims: bool,
-    keeps: bool,
-) -> Json:
-    """Return the object that a user applies."""
-    held = held_metadata(hook)
-    mounts = [{"name": "data", "mountPath": "/data"}] if claims else []
-    claim = {
-        "metadata": {"name": "data", "finalizers": [_PROTECTION]},
-        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
-    }
+def spec(rng: Random, name: str) -> Json:
+    parallel, replicas = rng.random() < 0.6, rng.randrange(1, 6)
     rolling = {
-        "podUpdatePolicy": policy,
-        "maxUnavailable": max_unavailable,
+        "podUpdatePolicy": rng.choice(POLICIES),
+        "maxUnavailable": rng.randrange(1, 4) if parallel else 1,
         "partition": 0,
-        "minReadySeconds": min_ready,
     }
-    spec = {
+    image = f"clone:{rng.randrange(3)}"
+    rolling["minReadySeconds"] = rng.choice((0, 0, 4))
+    hook = rng.choice((LABELS, FINALIZERS, "", "", ""))
+    mark, claims, keeps = rng.random() < 0.3, rng.random() < 0.5, rng.random() < 0.5
+    mounts = [{"name": "data", "mountPath": "/data"}] if claims else None
+    gates = [{"conditionType": names.IN_PLACE_UPDATE_READY}]
+    containers = [given(name="main", image=image, volumeMounts=mounts)]
+    return {
         "replicas": replicas,
         "serviceName": name,
         "podManagementPolicy": "Parallel" if parallel else "OrderedReady",
         "selector": {"matchLabels": {LABEL: name}},
         "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": rolling},
-        **({"lifecycle": lifecycle(hook, mark_not_ready=mark)} if hook else {}),
-        **({"volumeClaimTemplates": [claim]} if claims else {}),
+        **given(lifecycle=lifecycle(hook, mark_not_ready=mark)),
+        **given(volumeClaimTemplates=[claim_template("data")] if claims else None),
         "persistentVolumeClaimRetentionPolicy": {"whenScaled": "Retain" if keeps else "Delete"},
-        "template": {
-            "metadata": {**held, "labels": {LABEL: name, **held.get("labels", {})}},
-            "spec": {
-                "terminationGracePeriodSeconds": 1,
-                "readinessGates": [{"conditionType": names.IN_PLACE_UPDATE_READY}],
-                "containers": [{"name": "main", "image": image} | ({"volumeMounts": mounts} if mounts else {})],
-            },
-        },
+        "template": template(name, image, hook, readinessGates=gates, containers=containers),
     }
-    return manifest(STATEFUL_SET, name, namespace, spec)
 
 
 STATEFUL_SETS = Workload(
     folders=FOLDERS,
-    resource=STATEFUL_SET.resource(),
+    kind=STATEFUL_SET,
     judge=StatefulSetJudge,
-    spec=spec_by_seed,
-    manifest=stateful_set,
+    spec=spec,
     changes=[
         (4, "/spec/replicas", lambda rng: rng.randrange(7)),
         (5, "/spec/template/spec/containers/0/image", lambda rng: f"clone:{rng.randrange(9)}"),

@@ -16,8 +16,9 @@ from app.kube.resources import Resource
 from app.sandbox.nodes import Nodes
 from tests.simulation.faults import CALM, FaultyTransport, Weather
 from tests.simulation.incidents import Focuses, Incident
+from tests.simulation.lifecycle import held_metadata
 from tests.simulation.script import NAMESPACE, SQUALLS, Action
-from tests.simulation.users import UserAction, Users
+from tests.simulation.users import LABEL, UserAction, Users
 from tests.simulation.workloads.judge import Judge
 
 if TYPE_CHECKING:
@@ -101,19 +102,40 @@ class Subject:
 Changes = Sequence[tuple[int, str, Callable[[Random], Any]]]
 
 
-def manifest(kind: KindDefinition, name: str, namespace: str, spec: Json) -> Json:
-    """Return the object that a user applies; ``namespace`` is empty for a cluster-scoped kind."""
-    metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
-    return {"apiVersion": kind.resource().api_version, "kind": kind.kind, "metadata": metadata, "spec": spec}
+#: Draws the spec of an object with this name.
+Drawn = Callable[[Random, str], Json]
+
+
+def manifest(kind: KindDefinition, name: str, spec: Json) -> Json:
+    """Return the object that a user applies."""
+    resource = kind.resource()
+    metadata = {"name": name, **({"namespace": NAMESPACE} if resource.namespaced else {})}
+    return {"apiVersion": resource.api_version, "kind": kind.kind, "metadata": metadata, "spec": spec}
+
+
+def template(name: str, image: str, hook: str = "", labels: Mapping[str, str] | None = None, **spec: Any) -> Json:
+    """Return the Pod template of a workload. ``hook``: the kind of lifecycle hooks that hold its Pods."""
+    held = held_metadata(hook)
+    metadata = {**held, "labels": {LABEL: name, **(labels or {}), **held.get("labels", {})}}
+    containers = [{"name": "main", "image": image}]
+    return {"metadata": metadata, "spec": {"terminationGracePeriodSeconds": 1, "containers": containers, **spec}}
+
+
+def target_of(kind: KindDefinition, name: str) -> Json:
+    return {"apiVersion": kind.resource().api_version, "kind": kind.kind, "name": name}
+
+
+def given(**fields: Any) -> Json:
+    """Return the fields that are not None."""
+    return {key: value for key, value in fields.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
 class Beside:
     """An object that is created before each workload, with the same name."""
 
-    resource: Resource
-    spec: Callable[[Random], Json]
-    manifest: Callable[..., Json]
+    kind: KindDefinition
+    spec: Drawn
     changes: Changes
 
 
@@ -131,11 +153,10 @@ _USUAL = Shares()
 
 @dataclass(frozen=True, kw_only=True)
 class Workload(Subject):
-    """A declared subject. ``spec`` draws the arguments of ``manifest``; ``changes`` are updates by users."""
+    """A declared subject. ``changes`` are updates by users."""
 
-    resource: Resource
-    spec: Callable[[Random], Json]
-    manifest: Callable[..., Json]
+    kind: KindDefinition
+    spec: Drawn
     changes: Changes
     #: Whether users mark Pods for replacement.
     marks: bool = True
@@ -166,38 +187,37 @@ class Workload(Subject):
 
     @property
     def books(self) -> str:
-        return self.beside.resource.plural if self.beside is not None else ""
+        return self.beside.kind.plural if self.beside is not None else ""
 
     async def after_storm(self, world: World) -> None:
         """Run one incident after another."""
         await world.sleep_until_unhindered()
         for number in range(world.plan.incidents + 1):
             rng = Random(f"mishap {number} {world.seed}")
-            await world.run_incident(self.incident(rng, sorted(world.rest.stored(self.resource)), number))
+            await world.run_incident(self.incident(rng, sorted(world.rest.stored(self.kind.resource())), number))
         await world.wait_for_laggards()
 
-    async def _create(self, users: Users, name: str, beside: Json | None = None, **spec: Any) -> None:
+    async def _create(self, users: Users, name: str, spec: Json, beside: Json | None = None) -> None:
         if self.beside is not None and beside is not None:
             with suppress(AlreadyExists):
-                made = self.beside.manifest(name, NAMESPACE, **beside)
-                await users.admin.create(self.beside.resource, made, _scope(self.beside.resource))
-        await users.admin.create(self.resource, self.manifest(name, NAMESPACE, **spec), NAMESPACE)
+                await create(users, self.beside.kind, name, beside)
+        await create(users, self.kind, name, spec)
 
     async def _change_own(self, users: Users, name: str, path: str, value: Any) -> None:
-        await _replace(users, self.resource, name, path, value)
+        await _replace(users, self.kind.resource(), name, path, value)
 
     async def _change_beside(self, users: Users, name: str, path: str, value: Any) -> None:
         if self.beside is not None:
-            await _replace(users, self.beside.resource, name, path, value)
+            await _replace(users, self.beside.kind.resource(), name, path, value)
 
     async def _delete(self, users: Users, name: str) -> None:
-        await users.admin.delete(self.resource, name, NAMESPACE)
+        await users.admin.delete(self.kind.resource(), name, NAMESPACE)
 
     @property
     def _frozen(self) -> Sequence[str]:
         """Return the resources whose watches may freeze."""
-        beside = (self.beside.resource.plural,) if self.beside is not None else ()
-        return (*self.watched, self.resource.plural, *beside)
+        beside = (self.beside.kind.plural,) if self.beside is not None else ()
+        return (*self.watched, self.kind.plural, *beside)
 
     def script(self, seed: int, *, seconds: float, actions: int, size: int) -> tuple[Action, ...]:
         del size  # spec draws it
@@ -227,8 +247,8 @@ class Workload(Subject):
         return self._trouble(rng)
 
     def _created(self, rng: Random, name: str) -> Json:
-        beside = {"beside": self.beside.spec(rng)} if self.beside is not None else {}
-        return {"name": name, **self.spec(rng), **beside}
+        beside = {"beside": self.beside.spec(rng, name)} if self.beside is not None else {}
+        return {"name": name, "spec": self.spec(rng, name), **beside}
 
     def _change(self, rng: Random, name: str) -> tuple[str, Json]:
         ways = [(*change, "change workload") for change in self.changes]
@@ -291,6 +311,10 @@ class Workload(Subject):
             yield Action(round(rng.uniform(0.0, 4.0), 2), what, arguments)
         if rng.random() < 0.3:
             yield Action(round(rng.uniform(0.0, 4.0), 2), "stop leader", {"gently": rng.random() < 0.7})
+
+
+async def create(users: Users, kind: KindDefinition, name: str, spec: Json) -> None:
+    await users.admin.create(kind.resource(), manifest(kind, name, spec), _scope(kind.resource()))
 
 
 async def _replace(users: Users, resource: Resource, name: str, path: str, value: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
+from functools import partial
 from math import ceil
 from random import Random
 from typing import Any
@@ -19,9 +20,9 @@ from tests.simulation.passes import Pass
 from tests.simulation.pods import is_alive
 from tests.simulation.users import LABEL
 from tests.simulation.workloads.cloneset.judge import CloneSetJudge
-from tests.simulation.workloads.cloneset.manifests import clone_set
+from tests.simulation.workloads.cloneset.manifests import small_clone_set
 from tests.simulation.workloads.judge import Judge, Judges, Review, keep
-from tests.simulation.workloads.subject import Beside, Workload, manifest
+from tests.simulation.workloads.subject import Beside, Workload, given, target_of
 
 Json = dict[str, Any]
 
@@ -229,51 +230,33 @@ def _deleting(spread: Json | None) -> Iterator[tuple[str, str]]:
 # ---- actions of users
 
 
-def spec_by_seed(rng: Random) -> Json:
-    """Draw the arguments of the manifest."""
-    return {
-        "replicas": rng.randrange(2, 8),
-        "policy": rng.choice(("ReCreate", "InPlaceIfPossible")),
-        "max_unavailable": rng.randrange(1, 3),
-        "max_surge": rng.choice((0, 0, 1, 2)),
-        "image": f"clone:{rng.randrange(3)}",
-    }
-
-
-def spread_by_seed(rng: Random) -> Json:
+def limits_by_seed(rng: Random) -> list[int | str | None]:
     count = rng.randrange(2, 4)
     if rng.random() < 0.3:
-        return {"limits": [*([f"{100 // (count + 1)}%"] * (count - 1)), None]}
-    most: list[int | None] = [rng.randrange(4) for _ in range(count - 1)]
-    return {"limits": [*most, None if rng.random() < 0.7 else rng.randrange(4)]}
+        return [*([f"{100 // (count + 1)}%"] * (count - 1)), None]
+    most = [rng.randrange(4) for _ in range(count - 1)]
+    return [*most, None if rng.random() < 0.7 else rng.randrange(4)]
 
 
-def workload_spread(name: str, namespace: str, *, limits: list[int | str | None]) -> Json:
-    """Return the object that a user applies."""
+def workload_spread(rng: Random, name: str) -> Json:
     subsets = [
-        {"name": subset, "patch": {"metadata": {"labels": {"tier": subset}}}}
-        | ({"maxReplicas": limit} if limit is not None else {})
-        for subset, limit in zip(SUBSETS, limits, strict=False)
+        given(name=subset, patch={"metadata": {"labels": {"tier": subset}}}, maxReplicas=limit)
+        for subset, limit in zip(SUBSETS, limits_by_seed(rng), strict=False)
     ]
-    resource = CLONE_SET.resource()
-    target = {"apiVersion": resource.api_version, "kind": resource.kind, "name": name}
-    spec = {"targetRef": target, "subsets": subsets}
-    return manifest(WORKLOAD_SPREAD, name, namespace, spec)
+    return {"targetRef": target_of(CLONE_SET, name), "subsets": subsets}
 
 
 WORKLOAD_SPREADS = Workload(
     folders=FOLDERS,
-    resource=CLONE_SET.resource(),
+    kind=CLONE_SET,
     judge=lambda: Judges(CloneSetJudge(), SpreadJudge()),
-    spec=spec_by_seed,
-    manifest=clone_set,
+    spec=partial(small_clone_set, least=2, unavailable=2),
     changes=[
         (6, "/spec/replicas", lambda rng: rng.randrange(9)),
         (3, "/spec/template/spec/containers/0/image", lambda rng: f"clone:{rng.randrange(9)}"),
     ],
     beside=Beside(
-        WORKLOAD_SPREAD.resource(),
-        spread_by_seed,
+        WORKLOAD_SPREAD,
         workload_spread,
         [(1, "/spec/subsets/0/maxReplicas", lambda rng: rng.randrange(5))],
     ),

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from app.features.cloneset.kind import CLONE_SET
 from app.kube.client import PatchType
 from tests.simulation.script import NAMESPACE
 from tests.simulation.users import UserAction, Users
 from tests.simulation.workloads.cloneset.manifests import CLONE_SETS, clone_set
+from tests.simulation.workloads.subject import create
 
 Json = dict[str, Any]
 
 
 async def _create_cloneset(users: Users, name: str, **spec: Any) -> None:
-    await users.admin.create(CLONE_SETS, clone_set(name, NAMESPACE, **spec), NAMESPACE)
+    await create(users, CLONE_SET, name, clone_set(name, **spec))
 
 
 async def _scale_cloneset(users: Users, name: str, replicas: int) -> None:

@@ -6,10 +6,9 @@ from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
-from app.api import names
 from tests.simulation import invariants
 from tests.simulation.passes import Pass
-from tests.simulation.pods import main_image
+from tests.simulation.pods import main_image, none_marked
 from tests.simulation.script import NAMESPACE
 from tests.simulation.workloads.cloneset.claims import ClaimPromises
 from tests.simulation.workloads.cloneset.promises import Promises, Spec
@@ -83,9 +82,7 @@ def at_rest(obj: Json, pods: Iterable[Json], came_back: Collection[str]) -> Iter
     true |= dict.fromkeys(("updatedReadyReplicas", "updatedAvailableReplicas"), status.get("updatedReplicas") or 0)
     true["observedGeneration"] = obj["metadata"]["generation"]
     yield from invariants.status_is(f"CloneSet {name}", status, true)
-    marked = sum(names.SPECIFIED_DELETE in (pod["metadata"].get("labels") or {}) for pod in mine)
-    if marked:
-        yield f"CloneSet {name} at rest: {marked} Pods are marked and not replaced"
+    yield from none_marked(f"CloneSet {name}", mine)
     if len(mine) != spec["replicas"]:
         yield f"CloneSet {name} at rest: {len(mine)} Pods, want {spec['replicas']}"
     image = spec["template"]["spec"]["containers"][0]["image"]

@@ -6,9 +6,9 @@ from random import Random
 from typing import Any
 
 from app.features.cloneset.kind import CLONE_SET
-from tests.simulation.lifecycle import FINALIZERS, LABELS, held_metadata, lifecycle
+from tests.simulation.lifecycle import FINALIZERS, LABELS, lifecycle
 from tests.simulation.users import LABEL
-from tests.simulation.workloads.subject import manifest
+from tests.simulation.workloads.subject import given, template
 
 Json = dict[str, Any]
 
@@ -40,7 +40,6 @@ def spec_by_seed(rng: Random, *, largest: int = 6) -> Json:
 
 def clone_set(
     name: str,
-    namespace: str,
     *,
     replicas: int,
     policy: str,
@@ -56,37 +55,37 @@ def clone_set(
     limit: int = 0,
     exclude: bool = False,
 ) -> Json:
-    """Return the object that a user applies. ``hook``: the kind of its lifecycle hooks, ``mark``: markPodNotReady;
+    """Return the spec of a CloneSet. ``hook``: the kind of its lifecycle hooks, ``mark``: markPodNotReady;
     ``claims``: volumes per Pod, ``reuse``: enablePVCReuse; ``limit``: scaleStrategy.maxUnavailable, 0: none;
     ``exclude``: excludePreparingDelete."""
     rolling = {"podUpdatePolicy": policy, "maxUnavailable": max_unavailable, "maxSurge": max_surge, "partition": 0}
     rolling["inPlaceUpdateStrategy"] = {"gracePeriodSeconds": grace}
-    held = held_metadata(hook)
-    container = {"name": "main", "image": image}
     mounts = [{"name": f"data{number}", "mountPath": f"/data{number}"} for number in range(claims)]
-    spec = {
+    containers = [given(name="main", image=image, volumeMounts=mounts or None)]
+    return {
         "replicas": replicas,
         "minReadySeconds": min_ready,
         "selector": {"matchLabels": {LABEL: name}},
         "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": rolling},
-        "scaleStrategy": {
-            "enablePVCReuse": reuse,
-            "excludePreparingDelete": exclude,
-            **({"maxUnavailable": limit} if limit else {}),
-        },
-        **({"lifecycle": lifecycle(hook, mark_not_ready=mark)} if hook else {}),
-        **({"volumeClaimTemplates": [_claim_template(mount["name"]) for mount in mounts]} if mounts else {}),
-        "template": {
-            "metadata": {**held, "labels": {LABEL: name, "app": "clones", **held.get("labels", {})}},
-            "spec": {
-                "terminationGracePeriodSeconds": 1,
-                "containers": [container | ({"volumeMounts": mounts} if mounts else {})],
-            },
-        },
+        "scaleStrategy": given(enablePVCReuse=reuse, excludePreparingDelete=exclude, maxUnavailable=limit or None),
+        **given(lifecycle=lifecycle(hook, mark_not_ready=mark)),
+        **given(volumeClaimTemplates=[claim_template(mount["name"]) for mount in mounts] or None),
+        "template": template(name, image, hook, {"app": "clones"}, containers=containers),
     }
-    return manifest(CLONE_SET, name, namespace, spec)
 
 
-def _claim_template(name: str) -> Json:
+def small_clone_set(rng: Random, name: str, *, least: int, unavailable: int) -> Json:
+    """Draw the spec of a CloneSet with ``least`` to 7 Pods, of which up to ``unavailable`` may be unavailable."""
+    return clone_set(
+        name,
+        replicas=rng.randrange(least, 8),
+        policy=rng.choice(("ReCreate", "InPlaceIfPossible")),
+        max_unavailable=rng.randrange(1, unavailable + 1),
+        max_surge=rng.choice((0, 0, 1, 2)),
+        image=f"clone:{rng.randrange(3)}",
+    )
+
+
+def claim_template(name: str) -> Json:
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     return {"metadata": {"name": name, "finalizers": [PROTECTION]}, "spec": spec}
