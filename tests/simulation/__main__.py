@@ -20,6 +20,7 @@ from pathlib import Path
 
 from tests.kit.virtualtime import Stalled
 from tests.simulation.faults import FAULTS
+from tests.simulation.process import with_fixed_hashes
 from tests.simulation.runs import Outcome, Run
 from tests.simulation.script import LARGE, SMALL
 from tests.simulation.shrink import shrunk
@@ -33,12 +34,7 @@ HOUR = (3600.0, 100)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    if os.environ.get("PYTHONHASHSEED") != "0":  # a history depends on the iteration order of sets
-        os.execve(
-            sys.executable,
-            [sys.executable, "-m", "tests.simulation", *(arguments if arguments is not None else sys.argv[1:])],
-            {**os.environ, "PYTHONHASHSEED": "0"},
-        )
+    with_fixed_hashes("tests.simulation", arguments)
     options = _options(arguments)
     logging.basicConfig(level=logging.DEBUG if options.log else logging.CRITICAL, format="%(name)s: %(message)s")
     keep = None if options.keep is None else frozenset(int(i) for i in options.keep.split(",") if i.isdigit())
@@ -88,7 +84,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _outcomes(runs: Sequence[Run], jobs: int, *, twice: bool) -> Iterator[Outcome]:
-    """Yield the outcomes in order."""
     one = partial(checked, twice=twice)
     if jobs == 1 or len(runs) < 2:
         yield from map(one, runs)

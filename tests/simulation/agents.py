@@ -161,7 +161,6 @@ class _Process:
         life.cancel()
 
     async def run(self) -> None:
-        """Restart the agent whenever it dies."""
         while True:
             self._life = life = asyncio.create_task(self._live(), name=f"agent of {self.node}")
             try:
@@ -290,7 +289,6 @@ class NodeAgents:
 
 
 def pod(name: str, node: str) -> Json:
-    """Return a Pod on a node."""
     return {
         "metadata": {"name": name, "labels": {"app": "web"}},
         "spec": {

@@ -15,7 +15,7 @@ from tests.simulation.rest import Rest
 from tests.simulation.trust import Trust
 from tests.simulation.users import Users
 from tests.simulation.volumes import Volumes
-from tests.simulation.workloads.judge import Judge
+from tests.simulation.workloads.judge import Judge, Write
 
 Json = dict[str, Any]
 
@@ -61,7 +61,6 @@ class Checks:
             self._history.breaks(at, sentence)
 
     def wrote(self, verb: str, resource: Resource, before: Json | None, after: Json | None) -> None:
-        """Check a write."""
         at = self._clock.monotonic()
         obj = after if after is not None else before
         if obj is None:
@@ -75,7 +74,7 @@ class Checks:
         self._history.note(at, verb, resource, obj)
         for sentence in self._breaches(kind, before, after):
             self._history.breaks(at, sentence)
-        for sentence in self._judge.wrote(at, kind, before, after, passes.current()):
+        for sentence in self._judge.wrote(Write(at, kind, before, after, passes.current())):
             self._history.breaks(at, sentence)
         if (leaders := self._rest.leaders()) > 1:
             self._history.breaks(at, f"{leaders} replicas lead")

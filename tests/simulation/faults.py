@@ -293,7 +293,6 @@ def resource_of(path: str) -> str:
 
 
 def status(code: int, reason: str, message: str, headers: dict[str, str] | None = None) -> Response:
-    """Return a Status response."""
     body = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason}
     return Response(code, CIMultiDict(headers or {}), orjson.dumps(body | {"message": message}))
 

@@ -30,7 +30,6 @@ class History:
         self.count += 1
 
     def say(self, line: str) -> None:
-        """Add a line to the history."""
         self._digest.update(line.encode())
         self.last.append(line)
 

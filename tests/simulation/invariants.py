@@ -37,7 +37,6 @@ def started_in_order(before: Json | None, after: Json) -> Iterator[str]:
 
 
 def priority(container: Json) -> int:
-    """Return a container's launch priority."""
     for entry in container.get("env") or ():
         source = (entry.get("valueFrom") or {}).get("configMapKeyRef") or {}
         if entry.get("name") == names.ENV_CONTAINER_BARRIER and str(source.get("key", "")).startswith(

@@ -25,6 +25,7 @@ from typing import Any
 
 from tests.planted import Fault, load, planted
 from tests.selection import area, selected
+from tests.simulation.process import with_fixed_hashes
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 FAULTS = Path(__file__).resolve().parent / "mutants.yaml"
@@ -51,14 +52,7 @@ class Found:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    if os.environ.get("PYTHONHASHSEED") != "0":  # a history depends on the iteration order of sets
-        command = [
-            sys.executable,
-            "-m",
-            "tests.simulation.mutants",
-            *(sys.argv[1:] if arguments is None else arguments),
-        ]
-        os.execve(sys.executable, command, {**os.environ, "PYTHONHASHSEED": "0"})
+    with_fixed_hashes("tests.simulation.mutants", arguments)
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.mutants", description=__doc__)
     parser.add_argument("names", nargs="*", help="mutants (default: all)")
     parser.add_argument("--seeds", type=int, default=60, help="try 1 to this besides the one named (default: 60)")

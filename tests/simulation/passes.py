@@ -51,7 +51,6 @@ class Pass:
         return next((int(pod.metadata.resource_version) for pod in self.pods if pod.metadata.uid == pod_uid), 0)
 
     def pod(self, pod_uid: str) -> dict[str, Any] | None:
-        """Return a Pod as the reconcile saw it."""
         found = next((pod for pod in self.pods if pod.metadata.uid == pod_uid), None)
         return msgspec.to_builtins(found) if found is not None else None
 

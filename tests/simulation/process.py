@@ -1,11 +1,20 @@
-"""Context managers that control the garbage collector and the log during a run."""
+"""The process of a run: its hashes, garbage collector and log."""
 
 from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Iterator
+import os
+import sys
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+
+
+def with_fixed_hashes(module: str, arguments: Sequence[str] | None) -> None:
+    """Restart Python unless its hashes are fixed: a history depends on the iteration order of sets."""
+    if os.environ.get("PYTHONHASHSEED") != "0":
+        given = sys.argv[1:] if arguments is None else arguments
+        os.execve(sys.executable, [sys.executable, "-m", module, *given], {**os.environ, "PYTHONHASHSEED": "0"})
 
 
 @contextmanager

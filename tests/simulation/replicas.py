@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import tempfile
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
 import orjson
@@ -26,6 +26,7 @@ from app.manager.reconciler import Reconciler
 from app.manager.serving import StartError
 from app.manager.settings import Settings, read_settings
 from app.manager.shared_state import Certificate, Replica, SharedValue
+from tests.kit.asgi import posted
 from tests.simulation.faults import FaultyTransport
 from tests.simulation.streams import RandomByTask, Streams
 
@@ -125,7 +126,6 @@ class SimulatedProcess:
             self.process.stop.set()
 
     async def run(self) -> None:
-        """Restart the process whenever it dies."""
         replica = self._replica
         while True:
             self._life = life = asyncio.create_task(self._live(), name=f"{replica.name}/{self.name}")
@@ -195,7 +195,6 @@ class SimulatedReplica:
         self.reconciler = SimulatedProcess(RECONCILER, self)
 
     async def run(self) -> None:
-        """Run both processes until canceled."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self.webhook.run())
@@ -218,7 +217,7 @@ class SimulatedReplica:
         part = self.webhook.part
         if not isinstance(part, Admission):
             raise ConnectionRefusedError
-        status, answer = await ask(part.app, path, body)
+        status, answer = await posted(part.app, path, body)
         if self.webhook.part is not part:
             raise ConnectionResetError
         return status, answer
@@ -237,27 +236,6 @@ FLAGS = (
     f"--protection-log-path={tempfile.gettempdir()}",  # not standard output
 )
 GATES = "--feature-gates=PodWebhook=true"
-
-
-async def ask(app: Callable[..., Awaitable[None]], path: str, body: bytes) -> tuple[int, bytes]:
-    """Send one POST to an ASGI application; return the HTTP status and body."""
-    sent: list[dict[str, Any]] = []
-    scope = {
-        "type": "http",
-        "method": "POST",
-        "path": path,
-        "query_string": b"",
-        "headers": [(b"content-type", b"application/json")],
-    }
-
-    async def receive() -> dict[str, Any]:
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    async def send(message: dict[str, Any]) -> None:
-        sent.append(message)
-
-    await app(scope, receive, send)
-    return int(sent[0]["status"]), b"".join(message.get("body", b"") for message in sent[1:])
 
 
 def parsed(body: bytes) -> dict[str, Any]:

@@ -38,17 +38,20 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 FOCUSES = [(about, focus) for about, subject in SUBJECTS.items() for focus in subject.focuses]
 
 
+def held(run: Run) -> Outcome:
+    outcome = checked(run)
+    assert not outcome.broken, "\n".join((*outcome.last, *outcome.broken, outcome.run.command))
+    return outcome
+
+
 @pytest.mark.parametrize("seed", range(1, 5) if NIGHTLY else [1])
 def test_every_invariant_holds_for_a_seed(seed: int) -> None:
-    outcome = checked(Run(seed))
-    assert not outcome.broken, "\n".join((*outcome.last, *outcome.broken, outcome.run.command))
-    assert outcome.writes > 50
+    assert held(Run(seed)).writes > 50
 
 
 @pytest.mark.parametrize(("about", "focus"), FOCUSES)
 def test_every_invariant_holds_with_a_focus(about: str, focus: str) -> None:
-    outcome = checked(Run(1, focus=focus, about=about))
-    assert not outcome.broken, "\n".join((*outcome.last, *outcome.broken, outcome.run.command))
+    held(Run(1, focus=focus, about=about))
 
 
 def test_every_mutant_names_an_existing_focus() -> None:
@@ -114,18 +117,8 @@ def test_a_resource_is_read_from_its_path(path: str, resource: str) -> None:
 
 
 def test_a_seed_has_one_history() -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "tests.simulation",
-        "--seeds",
-        "5",
-        "--seconds",
-        "60",
-        "--actions",
-        "12",
-        "--twice",
-    ]
+    options = ["--seeds", "5", "--seconds", "60", "--actions", "12", "--twice"]
+    command = [sys.executable, "-m", "tests.simulation", *options]
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
     run = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout + run.stderr

@@ -23,7 +23,6 @@ class Trust:
         self._bundles: dict[str, list[tuple[bytes, float | None]]] = {}
 
     def wrote(self, at: float, before: Json | None, after: Json | None) -> None:
-        """Record a write of a webhook configuration."""
         new = _bundles(after)
         for name in {**_bundles(before), **new}:
             known = self._bundles.setdefault(name, [])

@@ -41,7 +41,6 @@ class OwnVersions:
         return f"{request.method} {request.path} sends version {insists}, but its sender has written version {version}"
 
     def answered(self, at: float, request: Request, response: Response) -> None:
-        """Record the version that the response shows."""
         if "Retry-After" in response.headers:
             self._refused[_key(request)] = request
         if response.status == 200 and _writes_object(request):

@@ -118,7 +118,6 @@ class World:
 
     @property
     def without(self) -> Sequence[str]:
-        """Return the faults that are left out."""
         return self._run.without
 
     @property
@@ -392,7 +391,6 @@ def _definition(name: str) -> Json:
 
 
 def _pace(rng: Random) -> Pace:
-    """Draw the speed of nodes."""
     return Pace(
         start=rng.choice((0.0, 0.0, 1.0, 3.0)), restart=rng.choice((0.0, 1.0, 3.0)), stop=rng.choice((0.0, 1.0))
     )

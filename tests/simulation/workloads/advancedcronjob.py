@@ -14,7 +14,7 @@ from app.features.broadcastjob.kind import BROADCAST_JOB
 from tests.simulation import invariants
 from tests.simulation.users import LABEL
 from tests.simulation.workloads.broadcastjob import ended, task
-from tests.simulation.workloads.judge import JudgeByKind
+from tests.simulation.workloads.judge import Judge, Write
 from tests.simulation.workloads.subject import Workload, given
 
 Json = dict[str, Any]
@@ -32,7 +32,7 @@ SCHEDULES = ("* * * * *", "*/2 * * * *", "@every 20s", "@every 20s", "* * 1 1 *"
 ZONES = ("", "UTC", "Asia/Shanghai", "America/New_York")
 
 
-class AdvancedCronJobJudge(JudgeByKind):
+class AdvancedCronJobJudge(Judge):
     """Every scheduled time runs once, nothing runs off schedule, and runs overlap only if the policy allows it."""
 
     def __init__(self) -> None:
@@ -45,12 +45,11 @@ class AdvancedCronJobJudge(JudgeByKind):
         self._runs: dict[str, set[str]] = {}
         self._children: dict[str, dict[str, Json]] = {}
 
-    def _cron(self, obj: Json, before: Json | None, after: Json | None) -> Iterator[str]:
-        uid = obj["metadata"]["uid"]
+    def _cron(self, write: Write) -> Iterator[str]:
+        write.kept_in(self._crons)
+        uid, before, after = write.uid, write.before, write.after
         if after is None:
-            self._crons.pop(uid, None)
             return
-        self._crons[uid] = after
         known = self._schedules.setdefault(uid, [])
         if before is None or before["metadata"]["generation"] != after["metadata"]["generation"]:
             known.append(_schedule(after["spec"]))
@@ -59,17 +58,14 @@ class AdvancedCronJobJudge(JudgeByKind):
         if was is not None and (now is None or now < was):
             yield f"AdvancedCronJob {invariants.name(after)}: lastScheduleTime went from {was} back to {now}"
 
-    def _child(self, obj: Json, before: Json | None, after: Json | None) -> Iterator[str]:
-        cron, uid = invariants.owner_of(obj), obj["metadata"]["uid"]
+    def _child(self, write: Write) -> Iterator[str]:
+        cron, after = invariants.owner_of(write.obj), write.after
         if not cron:
             return
         children = self._children.setdefault(cron, {})
-        if after is None:
-            children.pop(uid, None)
-            return
-        children[uid] = after
+        write.kept_in(children)
         owner = self._crons.get(cron)
-        if before is not None or owner is None:
+        if write.before is not None or after is None or owner is None:
             return
         name, run = invariants.name(after), after["metadata"]["annotations"][names.SCHEDULED_AT]
         due, runs = datetime.fromisoformat(run), self._runs.setdefault(cron, set())

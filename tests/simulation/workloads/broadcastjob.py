@@ -12,7 +12,7 @@ from app.features.broadcastjob.kind import BROADCAST_JOB
 from tests.simulation import invariants
 from tests.simulation.pods import has_ended, is_alive
 from tests.simulation.workloads.daemonset import NODES, node_of
-from tests.simulation.workloads.judge import JudgeByKind
+from tests.simulation.workloads.judge import Judge, Write
 from tests.simulation.workloads.subject import Workload, given, template
 
 Json = dict[str, Any]
@@ -23,7 +23,7 @@ KIND = BROADCAST_JOB.kind
 _ALL = 2**31 - 1
 
 
-class BroadcastJobJudge(JudgeByKind):
+class BroadcastJobJudge(Judge):
     """Each node runs one Pod, at most ``parallelism`` Pods run at a time, and a job ends when it must, not before."""
 
     def __init__(self) -> None:
@@ -35,12 +35,11 @@ class BroadcastJobJudge(JudgeByKind):
         #: By uid: nodes whose Pod has ended or is being deleted.
         self._served: dict[str, set[str]] = {}
 
-    def _job(self, obj: Json, before: Json | None, after: Json | None) -> Iterator[str]:
-        uid = obj["metadata"]["uid"]
+    def _job(self, write: Write) -> Iterator[str]:
+        write.kept_in(self._jobs)
+        uid, before, after = write.uid, write.before, write.after
         if after is None:
-            self._jobs.pop(uid, None)
             return
-        self._jobs[uid] = after
         self._most[uid] = max(self._most.get(uid, 0), after["spec"].get("parallelism", _ALL))
         if condition(after, "Complete") and (before is None or not condition(before, "Complete")):
             served = self._served.get(uid, set())
@@ -48,19 +47,16 @@ class BroadcastJobJudge(JudgeByKind):
                 name = invariants.name(after)
                 yield f"BroadcastJob {name} is complete after {len(served)} of {NODES} nodes"
 
-    def _pod(self, pod: Json, before: Json | None, after: Json | None) -> Iterator[str]:
-        uid = invariants.owner_of(pod)
+    def _pod(self, write: Write) -> Iterator[str]:
+        pod, after, uid = write.obj, write.after, invariants.owner_of(write.obj)
         if all(one["kind"] != KIND for one in pod["metadata"].get("ownerReferences") or ()):
             return
         pods, node = self._pods.setdefault(uid, {}), node_of(pod)
         if after is None or has_ended(after) or after["metadata"].get("deletionTimestamp"):
             self._served.setdefault(uid, set()).add(node)
-        if after is None:
-            pods.pop(pod["metadata"]["uid"], None)
-            return
-        pods[after["metadata"]["uid"]] = after
+        write.kept_in(pods)
         job = self._jobs.get(uid)
-        if before is not None or job is None:
+        if write.before is not None or after is None or job is None:
             return
         name = invariants.name(after)
         if sum(node_of(one) == node for one in pods.values()) > 1:

@@ -25,7 +25,7 @@ from tests.simulation.pods import (
     strange_step,
 )
 from tests.simulation.users import LABEL
-from tests.simulation.workloads.judge import Judge
+from tests.simulation.workloads.judge import Judge, Write
 from tests.simulation.workloads.remembered import Remembered
 from tests.simulation.workloads.subject import Workload, given, template
 
@@ -67,34 +67,26 @@ class DaemonSetJudge(Judge):
     def __init__(self) -> None:
         self._remembered = Remembered("DaemonSet", Spec.of, lambda spec: spec.min_ready)
 
-    def wrote(self, at: float, kind: str, before: Json | None, after: Json | None, known: Pass | None) -> Iterable[str]:
-        """Return the invariants that a write violates."""
-        if kind == "DaemonSet":
-            self._remembered.wrote_object(before, after)
-        elif kind == "Pod":
-            yield from self._pod(at, before, after, known)
+        self.judged = {"DaemonSet": self._remembered.wrote_object, "Pod": self._pod}
 
-    def _pod(self, at: float, before: Json | None, after: Json | None, known: Pass | None) -> Iterator[str]:
-        judged = self._remembered.wrote_pod(at, before, after, known)
-        pod = after if after is not None else before
-        if pod is None:
-            return
+    def _pod(self, write: Write) -> Iterator[str]:
+        judged = self._remembered.wrote_pod(write)
+        before, after, known = write.before, write.after, write.known
         if before is not None and after is not None and invariants.owner_of(after) in self._remembered.specs:
             yield from ready_too_early(before, after)
             yield from strange_step(before, after)
         if judged is None or known is None:
             return
         uid, spec = judged
-        name = invariants.name(pod)
         if before is None and after is not None:
             yield from self._created(uid, spec, after, known)
         if before is not None and after is not None:
             for sentence in held_back(before, after):
-                yield f"Pod {name} {sentence}"
+                yield f"Pod {write.name} {sentence}"
             if hash_of(before) != hash_of(after):
                 yield from self._moved_on(uid, spec, after)
-        if self._remembered.taken(at, before, after, known, spec):
-            yield from self._too_many_out(at, uid, spec, pod, known)
+        if self._remembered.taken(write, known, spec):
+            yield from self._too_many_out(write.at, uid, spec, write.obj, known)
 
     def _created(self, uid: str, spec: Spec, pod: Json, known: Pass) -> Iterator[str]:
         nodes = Counter(node_of(one) for one in self._remembered.pods_of(uid) if is_alive(one))

@@ -11,7 +11,7 @@ from app.features.ephemeraljob.kind import EPHEMERAL_JOB
 from tests.simulation import invariants
 from tests.simulation.pods import is_alive
 from tests.simulation.script import APPS, Action
-from tests.simulation.workloads.judge import JudgeByKind
+from tests.simulation.workloads.judge import Judge, Write
 from tests.simulation.workloads.subject import Workload, given
 
 Json = dict[str, Any]
@@ -24,7 +24,7 @@ _CONTAINER = "debug"
 _PODS = 6
 
 
-class EphemeralJobJudge(JudgeByKind):
+class EphemeralJobJudge(Judge):
     """A job runs in at most ``parallelism`` Pods at once and ``replicas`` Pods in total, and ends if it can."""
 
     def __init__(self) -> None:
@@ -37,25 +37,18 @@ class EphemeralJobJudge(JudgeByKind):
         #: By uid of a job: the uids of all Pods that ever got its container, deleted Pods included (EJ-17).
         self._touched: dict[str, set[str]] = {}
 
-    def _job(self, obj: Json, _before: Json | None, after: Json | None) -> Iterator[str]:
-        uid = obj["metadata"]["uid"]
-        if after is None:
-            self._jobs.pop(uid, None)
-            return
-        self._jobs[uid] = after
-        spec = after["spec"]
-        self._most[uid] = max(self._most.get(uid, 0), spec.get("parallelism", 1))
-        self._replicas[uid] = max(self._replicas.get(uid, 0), spec.get("replicas", float("inf")))
-        yield from ()
+    def _job(self, write: Write) -> None:
+        write.kept_in(self._jobs)
+        if write.after is not None:
+            uid, spec = write.uid, write.after["spec"]
+            self._most[uid] = max(self._most.get(uid, 0), spec.get("parallelism", 1))
+            self._replicas[uid] = max(self._replicas.get(uid, 0), spec.get("replicas", float("inf")))
 
-    def _pod(self, pod: Json, before: Json | None, after: Json | None) -> Iterator[str]:
-        uid = pod["metadata"]["uid"]
-        if after is None:
-            self._pods.pop(uid, None)
-            return
-        self._pods[uid] = after
-        for job in marks(after) - (marks(before) if before is not None else set()):
-            yield from self._served(job, after)
+    def _pod(self, write: Write) -> Iterator[str]:
+        write.kept_in(self._pods)
+        if write.after is not None:
+            for job in marks(write.after) - (marks(write.before) if write.before is not None else set()):
+                yield from self._served(job, write.after)
 
     def _served(self, uid: str, pod: Json) -> Iterator[str]:
         job, name = self._jobs.get(uid), invariants.name(pod)

@@ -36,16 +36,47 @@ class Review:
         return dict(parsed(self.answer)["response"])
 
 
+@dataclass(frozen=True, slots=True)
+class Write:
+    """A write of an object, at a virtual second. ``known``: the reconcile that wrote; None: another actor."""
+
+    at: float
+    kind: str
+    before: Json | None
+    after: Json | None
+    known: Pass | None
+
+    @property
+    def obj(self) -> Json:
+        return self.after if self.after is not None else self.before or {}
+
+    @property
+    def uid(self) -> str:
+        return str(self.obj["metadata"]["uid"])
+
+    @property
+    def name(self) -> str:
+        return str(self.obj["metadata"]["name"])
+
+    def kept_in(self, stored: dict[str, Json], key: str = "") -> None:
+        """Store the object as it is after the write, by its uid or another key; remove a deleted one."""
+        if self.after is None:
+            stored.pop(key or self.uid, None)
+        else:
+            stored[key or self.uid] = self.after
+
+
 class Judge:
     """Follows objects, and returns a sentence per violation."""
 
     #: Whether no fault is active, so nothing excuses a delay.
     calm = False
+    #: By kind: returns the invariants that a write violates.
+    judged: Mapping[str, Callable[[Write], Iterable[str] | None]] = {}
 
-    def wrote(self, at: float, kind: str, before: Json | None, after: Json | None, known: Pass | None) -> Iterable[str]:
-        """Return the violations of a write. ``known``: the reconcile that wrote; None: another actor."""
-        del at, kind, before, after, known
-        return ()
+    def wrote(self, write: Write) -> Iterable[str]:
+        """Return the invariants that a write violates."""
+        return (self.judged[write.kind](write) or ()) if write.kind in self.judged else ()
 
     def at_rest(self, now: datetime) -> Iterable[str]:
         del now
@@ -65,40 +96,16 @@ class Judge:
         return ()
 
 
-#: Judges a write: the object, and its state before and after.
-Judged = Callable[[Json, Json | None, Json | None], Iterable[str]]
-
-
-def keep(stored: dict[str, Json], key: str, after: Json | None) -> None:
-    """Store an object as it is after a write; None removes it."""
-    if after is None:
-        stored.pop(key, None)
-    else:
-        stored[key] = after
-
-
-class JudgeByKind(Judge):
-    """Judges each kind with its own function."""
-
-    judged: Mapping[str, Judged]
-
-    def wrote(self, at: float, kind: str, before: Json | None, after: Json | None, known: Pass | None) -> Iterator[str]:
-        """Return the invariants that a write violates."""
-        obj = after if after is not None else before
-        if obj is not None and kind in self.judged:
-            yield from self.judged[kind](obj, before, after)
-
-
 class Judges(Judge):
     """Several judges in one."""
 
     def __init__(self, *judges: Judge) -> None:
         self._judges = judges
 
-    def wrote(self, at: float, kind: str, before: Json | None, after: Json | None, known: Pass | None) -> Iterator[str]:
+    def wrote(self, write: Write) -> Iterator[str]:
         for judge in self._judges:
             judge.calm = self.calm
-            yield from judge.wrote(at, kind, before, after, known)
+            yield from judge.wrote(write)
 
     def at_rest(self, now: datetime) -> Iterator[str]:
         for judge in self._judges:

@@ -12,8 +12,8 @@ from app.features.imagepull.kind import IMAGE_PULL_JOB
 from app.kube.images import familiar_image
 from tests.simulation import invariants
 from tests.simulation.agents import CONDITION, CONTAINERS, JudgeOfAgents, NodeAgents
-from tests.simulation.passes import Pass
 from tests.simulation.script import NAMESPACE, Action
+from tests.simulation.workloads.judge import Write
 from tests.simulation.workloads.subject import Shares, Workload, given
 
 Json = dict[str, Any]
@@ -75,16 +75,11 @@ class NodeAgentJudge(JudgeOfAgents):
 
     # ---- writes
 
-    def wrote(self, at: float, kind: str, before: Json | None, after: Json | None, known: Pass | None) -> Iterable[str]:
-        """Return the invariants that a write violates."""
-        obj = after if after is not None else before
-        if obj is None:
-            return
-        live, uid = self._live.setdefault(kind, {}), obj["metadata"]["uid"]
+    def wrote(self, write: Write) -> Iterator[str]:
+        kind, uid, before, after = write.kind, write.uid, write.before, write.after
+        write.kept_in(self._live.setdefault(kind, {}))
         if after is None:
-            live.pop(uid, None)
             return
-        live[uid] = after
         if kind == KIND:
             self._most[uid] = max(self._most.get(uid, 0), int(after["spec"].get("parallelism", 1)))
         elif kind == "NodeImage" and before is not None:

@@ -15,12 +15,11 @@ from app.api import names
 from app.features.cloneset.kind import CLONE_SET
 from app.features.podunavailablebudget.kind import POD_UNAVAILABLE_BUDGET
 from tests.simulation import invariants
-from tests.simulation.passes import Pass
 from tests.simulation.pods import has_ended, main_image
 from tests.simulation.users import LABEL
 from tests.simulation.workloads.cloneset.judge import CloneSetJudge
 from tests.simulation.workloads.cloneset.manifests import small_clone_set
-from tests.simulation.workloads.judge import Judge, Judges, keep
+from tests.simulation.workloads.judge import Judge, Judges, Write
 from tests.simulation.workloads.subject import Beside, Workload, target_of
 
 Json = dict[str, Any]
@@ -47,6 +46,7 @@ class BudgetJudge(Judge):
     """No admitted deletion or update leaves fewer Pods available than the budget requires; every grant is returned."""
 
     def __init__(self) -> None:
+        self.judged = {POD_UNAVAILABLE_BUDGET.kind: self._budget, CLONE_SET.kind: self._clone, "Pod": self._pod}
         self._budgets: dict[str, list[_Since]] = defaultdict(list)
         #: The desired number of Pods according to the status.
         self._totals: dict[str, list[_Since]] = defaultdict(list)
@@ -58,28 +58,19 @@ class BudgetJudge(Judge):
 
     # ---- writes
 
-    def wrote(self, at: float, kind: str, before: Json | None, after: Json | None, known: Pass | None) -> Iterable[str]:
-        """Return the invariants that a write violates."""
-        del known
-        one = after if after is not None else before
-        if one is None:
-            return
-        name = one["metadata"]["name"]
-        if kind == POD_UNAVAILABLE_BUDGET.kind:
-            keep(self._stored, name, after)
-            _changed(self._budgets[name], at, after["spec"] if after is not None else None)
-            _changed(self._totals[name], at, ((after or {}).get("status") or {}).get("totalReplicas", 0))
-        elif kind == CLONE_SET.kind:
-            keep(self._clones, name, after)
-        elif kind == "Pod":
-            yield from self._pod(at, before, after)
+    def _budget(self, write: Write) -> None:
+        name, after = write.name, write.after
+        write.kept_in(self._stored, name)
+        _changed(self._budgets[name], write.at, after["spec"] if after is not None else None)
+        _changed(self._totals[name], write.at, ((after or {}).get("status") or {}).get("totalReplicas", 0))
 
-    def _pod(self, at: float, before: Json | None, after: Json | None) -> Iterator[str]:
-        pod = after if after is not None else before
-        if pod is None:
-            return
+    def _clone(self, write: Write) -> None:
+        write.kept_in(self._clones, write.name)
+
+    def _pod(self, write: Write) -> Iterator[str]:
+        at, pod, before, after = write.at, write.obj, write.before, write.after
         name = (pod["metadata"].get("labels") or {}).get(LABEL, "")
-        keep(self._pods[name], pod["metadata"]["uid"], after)
+        write.kept_in(self._pods[name])
         if before is None or not is_healthy(before) or (after is not None and is_healthy(after)):
             return
         if not related(before) or not _asked(before, after):
@@ -193,8 +184,6 @@ BUDGETS = Workload(
     gates=("PodUnavailableBudgetUpdateGate",),
     fails=False,
     beside=Beside(
-        POD_UNAVAILABLE_BUDGET,
-        budget,
-        [(1, "/spec/maxUnavailable", lambda rng: rng.choice((1, 2, 3, "30%")))],
+        POD_UNAVAILABLE_BUDGET, budget, [(1, "/spec/maxUnavailable", lambda rng: rng.choice((1, 2, 3, "30%")))]
     ),
 )

@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 from tests.simulation import invariants
 from tests.simulation.passes import Pass
 from tests.simulation.pods import is_available
+from tests.simulation.workloads.judge import Write
 
 Json = dict[str, Any]
 S = TypeVar("S")
@@ -40,33 +41,27 @@ class Remembered(Generic[S]):
         self._pods: dict[str, dict[str, Json]] = {}
         self._lost: dict[str, list[_Loss]] = {}
 
-    def wrote_object(self, before: Json | None, after: Json | None) -> None:
+    def wrote_object(self, write: Write) -> None:
+        write.kept_in(self.objects)
+        uid, after = write.uid, write.after
         if after is None:
-            uid = (before or {"metadata": {"uid": ""}})["metadata"]["uid"]
-            self.objects.pop(uid, None)
             return
-        uid = after["metadata"]["uid"]
-        self.objects[uid] = after
         self.specs.setdefault(uid, {}).setdefault(after["metadata"]["generation"], self._spec_of(after))
         if current := (after.get("status") or {}).get("currentRevision"):
             self.current.setdefault(uid, set()).add(current)
 
-    def wrote_pod(self, at: float, before: Json | None, after: Json | None, known: Pass | None) -> tuple[str, S] | None:
+    def wrote_pod(self, write: Write) -> tuple[str, S] | None:
         """Record a write of a Pod. Return its owner's uid and the spec that the reconcile works with; None if the
         owner's reconcile did not write, or if the owner is deleted."""
-        pod = after if after is not None else before
-        uid = invariants.owner_of(pod) if pod is not None else ""
-        if pod is None or uid not in self.specs:
+        at, before, after, known = write.at, write.before, write.after, write.known
+        uid = invariants.owner_of(write.obj)
+        if uid not in self.specs:
             return None
-        pods = self._pods.setdefault(uid, {})
-        if after is None:
-            pods.pop(pod["metadata"]["uid"], None)
-        else:
-            pods[after["metadata"]["uid"]] = after
+        write.kept_in(self._pods.setdefault(uid, {}))
         spec = self.specs[uid].get(known.generation) if known is not None and known.uid == uid else None
         if spec is None or uid not in self.objects:
             if before is not None and is_available(before, at, 0.0) and not (after and is_available(after, at, 0.0)):
-                version = int((after or before)["metadata"]["resourceVersion"]) + (after is None)
+                version = int(write.obj["metadata"]["resourceVersion"]) + (after is None)
                 recent = [loss for loss in self._lost.get(uid, ()) if at - loss.at < BEHIND_SECONDS]
                 self._lost[uid] = [*recent, _Loss(version, at, before)]
             return None
@@ -84,9 +79,9 @@ class Remembered(Generic[S]):
             and is_available(loss.before, at, min_ready)
         ]
 
-    def taken(self, at: float, before: Json | None, after: Json | None, known: Pass, spec: S) -> bool:
+    def taken(self, write: Write, known: Pass, spec: S) -> bool:
         """Return whether the reconcile made a Pod unavailable that it saw available."""
-        min_ready = self._min_ready(spec)
+        at, before, after, min_ready = write.at, write.before, write.after, self._min_ready(spec)
         if before is None or not is_available(before, at, min_ready):
             return False
         if after is not None and is_available(after, at, min_ready):

@@ -15,11 +15,10 @@ from app.kube.client import PatchType
 from app.kube.errors import NotFound
 from app.manager.process import Caches
 from tests.simulation import invariants
-from tests.simulation.passes import Pass
 from tests.simulation.pods import is_alive
 from tests.simulation.script import NAMESPACE
 from tests.simulation.users import UserAction, Users
-from tests.simulation.workloads.judge import Judge, Review
+from tests.simulation.workloads.judge import Judge, Review, Write
 from tests.simulation.workloads.subject import manifest
 
 Json = Mapping[str, Any]
@@ -36,23 +35,17 @@ class SidecarSetJudge(Judge):
         #: Whether responses to Pod reviews are checked.
         self._injection = injection
         #: By kind and uid.
-        self._stored: dict[str, dict[str, Json]] = {"SidecarSet": {}, "Pod": {}, "ControllerRevision": {}}
+        self._stored: dict[str, dict[str, dict[str, Any]]] = {"SidecarSet": {}, "Pod": {}, "ControllerRevision": {}}
+        self.judged = dict.fromkeys(self._stored, self._wrote)
         #: Violations; None: unknown since the last write.
         self._untrue: list[str] | None = None
 
-    def wrote(self, at: float, kind: str, before: Json | None, after: Json | None, known: Pass | None) -> Iterable[str]:
-        """Return the invariants that a write violates."""
-        stored = self._stored.get(kind)
-        if stored is None:
-            return
+    def _wrote(self, write: Write) -> Iterator[str]:
         self._untrue = None
-        if after is None:
-            stored.pop((before or {"metadata": {"uid": ""}})["metadata"]["uid"], None)
-            return
-        stored[after["metadata"]["uid"]] = after
-        if kind == "SidecarSet" and before is not None:
-            yield from status_goes_forward(before, after)
-            yield from names_its_own(before, after, [*self._stored["ControllerRevision"].values()])
+        write.kept_in(self._stored[write.kind])
+        if write.kind == "SidecarSet" and write.before is not None and write.after is not None:
+            yield from status_goes_forward(write.before, write.after)
+            yield from names_its_own(write.before, write.after, [*self._stored["ControllerRevision"].values()])
 
     def at_rest(self, now: datetime) -> Iterable[str]:
         return self.overdue()

@@ -19,7 +19,7 @@ from tests.simulation.pods import has_ended
 from tests.simulation.script import NAMESPACE
 from tests.simulation.users import LABEL
 from tests.simulation.workloads.cloneset.judge import CloneSetJudge
-from tests.simulation.workloads.judge import Judge, Judges
+from tests.simulation.workloads.judge import Judge, Judges, Write
 from tests.simulation.workloads.sidecars import SidecarSetJudge
 from tests.simulation.workloads.subject import Beside, Workload, given, template
 
@@ -69,6 +69,7 @@ class RollOutJudge(Judge):
     only images of a set's own containers change; twins are never both idle; no application container restarts."""
 
     def __init__(self) -> None:
+        self.judged = {SIDECAR_SET.kind: self._set, "Pod": self._pod}
         self._sets: dict[str, Json] = {}
         #: By set (uid) and generation.
         self._specs: dict[str, dict[int, Spec]] = defaultdict(dict)
@@ -82,32 +83,21 @@ class RollOutJudge(Judge):
 
     # ---- writes
 
-    def wrote(self, at: float, kind: str, before: Json | None, after: Json | None, known: Pass | None) -> Iterable[str]:
-        """Return the invariants that a write violates."""
-        one = after if after is not None else before
-        if one is None:
-            return
-        if kind == SIDECAR_SET.kind:
-            self._set(one, gone=after is None)
-        elif kind == "Pod" and APP.items() <= (one["metadata"].get("labels") or {}).items():
-            yield from self._pod(at, one, before, after, known)
+    def _set(self, write: Write) -> None:
+        write.kept_in(self._sets, write.name)
+        if (one := write.after) is not None:
+            self._specs[write.uid].setdefault(one["metadata"]["generation"], Spec.of(one))
 
-    def _set(self, one: Json, *, gone: bool) -> None:
-        name, uid = invariants.name(one), one["metadata"]["uid"]
-        if gone:
-            self._sets.pop(name, None)
+    def _pod(self, write: Write) -> Iterator[str]:
+        uid, name, before, after = write.uid, write.name, write.before, write.after
+        if not APP.items() <= (write.obj["metadata"].get("labels") or {}).items():
             return
-        self._sets[name] = one
-        self._specs[uid].setdefault(one["metadata"]["generation"], Spec.of(one))
-
-    def _pod(self, at: float, pod: Json, before: Json | None, after: Json | None, known: Pass | None) -> Iterator[str]:
-        uid, name = pod["metadata"]["uid"], invariants.name(pod)
         if after is None:
             self._pods.pop(uid, None)
             self._down.pop(uid, None)
             return
         if before is not None and before["spec"]["containers"] != after["spec"]["containers"]:
-            for sentence in self._updated(at, before, after, known):
+            for sentence in self._updated(write.at, before, after, write.known):
                 yield f"Pod {name}: {sentence}"
         self._pods[uid] = after
         # The sets are not responsible for a Pod that is unready for other reasons.

@@ -27,7 +27,7 @@ from tests.simulation.pods import (
 )
 from tests.simulation.users import LABEL
 from tests.simulation.workloads.cloneset.manifests import claim_template
-from tests.simulation.workloads.judge import Judge
+from tests.simulation.workloads.judge import Judge, Write
 from tests.simulation.workloads.remembered import Remembered
 from tests.simulation.workloads.subject import Workload, given, template
 
@@ -85,27 +85,19 @@ class StatefulSetJudge(Judge):
 
     def __init__(self) -> None:
         self._remembered = Remembered("StatefulSet", Spec.of, lambda spec: spec.min_ready)
+        self.judged = {
+            "StatefulSet": self._remembered.wrote_object,
+            "Pod": self._pod,
+            "PersistentVolumeClaim": self._claim,
+        }
         #: Claims (uid) and the set (uid) they were created for.
         self._made_for: dict[str, str] = {}
 
-    def wrote(self, at: float, kind: str, before: Json | None, after: Json | None, known: Pass | None) -> Iterable[str]:
-        """Return the invariants that a write violates."""
-        if kind == "StatefulSet":
-            self._remembered.wrote_object(before, after)
-        elif kind == "Pod":
-            yield from self._pod(at, before, after, known)
-        elif kind == "PersistentVolumeClaim" and before is None and after is not None:
-            self._claim_made(after)
-        elif kind == "PersistentVolumeClaim" and before is not None and not _goes(before) and _goes(after):
-            yield from self._claim_goes(before)
-
     # ---- Pods
 
-    def _pod(self, at: float, before: Json | None, after: Json | None, known: Pass | None) -> Iterator[str]:
-        judged = self._remembered.wrote_pod(at, before, after, known)
-        pod = after if after is not None else before
-        if pod is None:
-            return
+    def _pod(self, write: Write) -> Iterator[str]:
+        judged = self._remembered.wrote_pod(write)
+        before, after, known = write.before, write.after, write.known
         if before is not None and after is not None and invariants.owner_of(after) in self._remembered.specs:
             yield from ready_too_early(before, after)
             if (state_of(before), state_of(after)) != ("PreparingDelete", "Normal"):  # AS-101: it returns at once
@@ -113,7 +105,7 @@ class StatefulSetJudge(Judge):
         if judged is None or known is None:
             return
         uid, spec = judged
-        name = invariants.name(pod)
+        name = write.name
         ordinal = ordinal_of(invariants.name(self._remembered.objects[uid]), name)
         if before is None:
             yield from self._created(uid, spec, ordinal, name, known)
@@ -122,8 +114,8 @@ class StatefulSetJudge(Judge):
                 yield f"Pod {name} {sentence}"
         if after is not None and spec.rank(ordinal) and (before is None or hash_of(before) != hash_of(after)):
             yield from self._moved_on(uid, spec, ordinal, after)
-        if ordinal in spec.slots and self._remembered.taken(at, before, after, known, spec):
-            yield from self._too_many_out(at, uid, spec, name, known)
+        if ordinal in spec.slots and self._remembered.taken(write, known, spec):
+            yield from self._too_many_out(write.at, uid, spec, name, known)
 
     def _created(self, uid: str, spec: Spec, ordinal: int, name: str, known: Pass) -> Iterator[str]:
         same = [
@@ -163,6 +155,12 @@ class StatefulSetJudge(Judge):
             yield f"Pod {name} was taken down: {there} are available, {least} must be"
 
     # ---- claims
+
+    def _claim(self, write: Write) -> Iterator[str]:
+        if write.before is None and write.after is not None:
+            self._claim_made(write.after)
+        elif write.before is not None and not _goes(write.before) and _goes(write.after):
+            yield from self._claim_goes(write.before)
 
     def _claim_made(self, claim: Json) -> None:
         for uid, obj in self._remembered.objects.items():

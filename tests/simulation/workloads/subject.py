@@ -126,7 +126,6 @@ def target_of(kind: KindDefinition, name: str) -> Json:
 
 
 def given(**fields: Any) -> Json:
-    """Return the fields that are not None."""
     return {key: value for key, value in fields.items() if value is not None}
 
 

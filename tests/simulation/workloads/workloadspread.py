@@ -16,12 +16,11 @@ from app.api import names
 from app.features.cloneset.kind import CLONE_SET
 from app.features.workloadspread.kind import WORKLOAD_SPREAD
 from tests.simulation import invariants
-from tests.simulation.passes import Pass
 from tests.simulation.pods import is_alive
 from tests.simulation.users import LABEL
 from tests.simulation.workloads.cloneset.judge import CloneSetJudge
 from tests.simulation.workloads.cloneset.manifests import small_clone_set
-from tests.simulation.workloads.judge import Judge, Judges, Review, keep
+from tests.simulation.workloads.judge import Judge, Judges, Review, Write
 from tests.simulation.workloads.subject import Beside, Workload, given, target_of
 
 Json = dict[str, Any]
@@ -46,6 +45,7 @@ class SpreadJudge(Judge):
     status update may still succeed."""
 
     def __init__(self) -> None:
+        self.judged = {WORKLOAD_SPREAD.kind: self._spread, CLONE_SET.kind: self._clone, "Pod": self._pod}
         self._spreads: dict[str, Json] = {}
         self._clones: dict[str, Json] = {}
         self._pods: dict[str, dict[str, Json]] = defaultdict(dict)
@@ -60,22 +60,14 @@ class SpreadJudge(Judge):
 
     # ---- writes
 
-    def wrote(self, at: float, kind: str, before: Json | None, after: Json | None, known: Pass | None) -> Iterable[str]:
-        """Return the invariants that a write violates."""
-        del known
-        one = after if after is not None else before
-        if one is None:
-            return
-        name = one["metadata"]["name"]
-        if kind == WORKLOAD_SPREAD.kind:
-            keep(self._spreads, name, after)
-            self._noted(name, before, after)
-            self._limited(at, name)
-        elif kind == CLONE_SET.kind:
-            keep(self._clones, name, after)
-            self._limited(at, name)
-        elif kind == "Pod":
-            yield from self._pod(at, one, before, after)
+    def _spread(self, write: Write) -> None:
+        write.kept_in(self._spreads, write.name)
+        self._noted(write.name, write.before, write.after)
+        self._limited(write.at, write.name)
+
+    def _clone(self, write: Write) -> None:
+        write.kept_in(self._clones, write.name)
+        self._limited(write.at, write.name)
 
     def _limited(self, at: float, name: str) -> None:
         """Record the current limits of the subsets."""
@@ -97,10 +89,10 @@ class SpreadJudge(Judge):
             if pod not in awaited[1] and found is not None and is_alive(found):
                 self._not_gone[name, subset] += 1
 
-    def _pod(self, at: float, pod: Json, before: Json | None, after: Json | None) -> Iterator[str]:
-        name = (pod["metadata"].get("labels") or {}).get(LABEL, "")
-        uid = pod["metadata"]["uid"]
-        keep(self._pods[name], uid, after)
+    def _pod(self, write: Write) -> Iterator[str]:
+        name, uid = (write.obj["metadata"].get("labels") or {}).get(LABEL, ""), write.uid
+        write.kept_in(self._pods[name])
+        before, after = write.before, write.after
         if after is None:
             self._came.pop(uid, None)
             return
@@ -109,14 +101,13 @@ class SpreadJudge(Judge):
             return
         if before is not None and subset_of(before, name) != _NOWHERE:
             yield f"Pod {invariants.name(after)} moved from subset {subset_of(before, name)} to {subset}"
-        self._came[uid] = at
+        self._came[uid] = write.at
         if before is not None and None not in self._limits_of(name).values():
             self._beyond.add(uid)
 
     # ---- reviews
 
     def reviewed(self, review: Review) -> Iterable[str]:
-        """Return the invariants that an answer violates."""
         if review.path != "/mutate-pod" or review.failures >= FAILURES or review.seconds >= TRYING_SECONDS:
             return
         text = str((review.response.get("status") or {}).get("message"))
@@ -255,9 +246,5 @@ WORKLOAD_SPREADS = Workload(
         (6, "/spec/replicas", lambda rng: rng.randrange(9)),
         (3, "/spec/template/spec/containers/0/image", lambda rng: f"clone:{rng.randrange(9)}"),
     ],
-    beside=Beside(
-        WORKLOAD_SPREAD,
-        workload_spread,
-        [(1, "/spec/subsets/0/maxReplicas", lambda rng: rng.randrange(5))],
-    ),
+    beside=Beside(WORKLOAD_SPREAD, workload_spread, [(1, "/spec/subsets/0/maxReplicas", lambda rng: rng.randrange(5))]),
 )

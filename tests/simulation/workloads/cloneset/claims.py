@@ -15,6 +15,7 @@ from tests.simulation.passes import Pass
 from tests.simulation.pods import has_ended
 from tests.simulation.volumes import claims_of
 from tests.simulation.workloads.cloneset.promises import Promises, Spec
+from tests.simulation.workloads.judge import Write
 
 Json = dict[str, Any]
 
@@ -31,16 +32,10 @@ class ClaimPromises:
         #: By CloneSet and instance id: the Pod (uid) that the controller deleted, and the term that did it.
         self._scaled_in: dict[tuple[str, str], tuple[str, object]] = {}
 
-    def claim_written(self, before: Json | None, after: Json | None, known: Pass | None) -> Iterator[str]:
+    def claim_written(self, write: Write) -> Iterator[str]:
         """Return the violations of a write of a claim."""
-        claim = after if after is not None else before
-        if claim is None:
-            return
-        name = claim["metadata"]["name"]
-        if after is None:
-            self._claims.pop(name, None)
-        else:
-            self._claims[name] = after
+        name, before, after, known = write.name, write.before, write.after, write.known
+        write.kept_in(self._claims, name)
         if known is None or before is None or _is_going(before) or (after is not None and not _is_going(after)):
             return
         spec = self._promises.known_to(known)
@@ -54,10 +49,10 @@ class ClaimPromises:
         elif spec.reuse and (uid, instance) not in self._scaled_in and not _chosen(instance, known):
             yield f"claim {name} was deleted although its Pod was not scaled in and will be recreated"
 
-    def pod_written(self, before: Json | None, after: Json | None, known: Pass | None) -> Iterator[str]:
+    def pod_written(self, write: Write) -> Iterator[str]:
         """Return the violations of a write of a Pod that concern its claims."""
-        pod = after if after is not None else before
-        if pod is None or not claims_of(pod) or known is None:
+        pod, before, after, known = write.obj, write.before, write.after, write.known
+        if not claims_of(pod) or known is None:
             return
         instance = _instance(pod)
         if before is not None and not _is_going(before) and (after is None or _is_going(after)):

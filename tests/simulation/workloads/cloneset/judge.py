@@ -7,12 +7,11 @@ from datetime import datetime
 from typing import Any
 
 from tests.simulation import invariants
-from tests.simulation.passes import Pass
 from tests.simulation.pods import main_image, none_marked
 from tests.simulation.script import NAMESPACE
 from tests.simulation.workloads.cloneset.claims import ClaimPromises
 from tests.simulation.workloads.cloneset.promises import Promises, Spec
-from tests.simulation.workloads.judge import Judge
+from tests.simulation.workloads.judge import Judge, Write
 
 Json = dict[str, Any]
 
@@ -31,32 +30,27 @@ class CloneSetJudge(Judge):
         self._pods: dict[str, Json] = {}
         #: Violations of the sets and Pods; None: unknown since the last write.
         self._to_do: list[str] | None = None
+        self.judged = {
+            "Pod": self._pod,
+            "PersistentVolumeClaim": self._claims.claim_written,
+            "ControllerRevision": self._promises.recorded,
+            "CloneSet": self._set,
+        }
 
-    def wrote(self, at: float, kind: str, before: Json | None, after: Json | None, known: Pass | None) -> Iterable[str]:
-        """Return the invariants that a write violates."""
-        if kind == "Pod":
-            self._keep(self._pods, before, after)
-            yield from self._promises.broken_by(at, before, after, known)
-            yield from self._claims.pod_written(before, after, known)
-            owner = invariants.owner_of(after or before or {"metadata": {}})
-            yield from self._promises.short_of(at, owner, excused=not self.calm)
-        elif kind == "PersistentVolumeClaim":
-            yield from self._claims.claim_written(before, after, known)
-        elif kind == "ControllerRevision" and after is not None:
-            self._promises.recorded(after)
-        elif kind == "CloneSet":
-            self._keep(self._sets, before, after)
-            if after is not None:
-                self._promises.asked(after)
-            elif before is not None:
-                self._promises.gone(before)
-
-    def _keep(self, stored: dict[str, Json], before: Json | None, after: Json | None) -> None:
+    def _pod(self, write: Write) -> Iterator[str]:
         self._to_do = None
-        if after is not None:
-            stored[after["metadata"]["uid"]] = after
-        elif before is not None:
-            stored.pop(before["metadata"]["uid"], None)
+        write.kept_in(self._pods)
+        yield from self._promises.broken_by(write)
+        yield from self._claims.pod_written(write)
+        yield from self._promises.short_of(write.at, invariants.owner_of(write.obj), excused=not self.calm)
+
+    def _set(self, write: Write) -> None:
+        self._to_do = None
+        write.kept_in(self._sets)
+        if write.after is not None:
+            self._promises.asked(write.after)
+        else:
+            self._promises.gone(write.obj)
 
     def at_rest(self, now: datetime) -> Iterable[str]:
         if self._to_do is None:

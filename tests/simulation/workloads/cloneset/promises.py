@@ -27,6 +27,7 @@ from tests.simulation.pods import (
     strange_step,
     updated_again,
 )
+from tests.simulation.workloads.judge import Write
 
 Json = dict[str, Any]
 
@@ -73,7 +74,6 @@ class Spec:
 
     @property
     def least(self) -> int:
-        """Return how many Pods must stay available."""
         return self.replicas - self.max_unavailable
 
     @property
@@ -139,10 +139,11 @@ class Promises:
         if current := (obj.get("status") or {}).get("currentRevision"):
             self._current.setdefault(uid, set()).add(current)
 
-    def recorded(self, revision: Json) -> None:
+    def recorded(self, write: Write) -> None:
+        revision = write.obj
         template = ((revision.get("data") or {}).get("spec") or {}).get("template")
         uid = invariants.owner_of(revision)
-        if uid not in self._specs or not template:
+        if write.after is None or uid not in self._specs or not template:
             return
         first, *others = template["spec"]["containers"]
         containers = [{**first, "image": ""}, *others]
@@ -164,21 +165,16 @@ class Promises:
 
     # ---- a write of a Pod
 
-    def broken_by(self, at: float, before: Json | None, after: Json | None, known: Pass | None) -> Iterator[str]:
-        """Return the invariants that a write violates. ``known``: the reconcile that wrote; None: another actor."""
-        pod = after if after is not None else before
-        uid = invariants.owner_of(pod) if pod is not None else ""
-        if pod is not None and before is None and uid in self._late:
+    def broken_by(self, write: Write) -> Iterator[str]:
+        at, before, after, known = write.at, write.before, write.after, write.known
+        uid = invariants.owner_of(write.obj)
+        if before is None and uid in self._late:
             self._late[uid] -= 1
             if self._late[uid] < 0:
-                yield f"Pod {invariants.name(pod)} was created for a deleted CloneSet, once too often"
-        if pod is None or uid not in self._specs:
+                yield f"Pod {write.name} was created for a deleted CloneSet, once too often"
+        if uid not in self._specs:
             return
-        pods = self._pods.setdefault(uid, {})
-        if after is None:
-            pods.pop(pod["metadata"]["uid"], None)
-        else:
-            pods[after["metadata"]["uid"]] = after
+        write.kept_in(self._pods.setdefault(uid, {}))
         if before is not None and after is not None:
             yield from ready_too_early(before, after)
             yield from strange_step(before, after)
@@ -189,9 +185,8 @@ class Promises:
             if before is not None and _standing(before, at) > (_standing(after, at) if after is not None else 0):
                 self._lose(uid, at, before, after)
             return
-        name = invariants.name(pod)
         for sentence in self._judged(at, before, after, known, spec):
-            yield f"Pod {name} {sentence}"
+            yield f"Pod {write.name} {sentence}"
 
     def _lose(self, uid: str, at: float, before: Json, after: Json | None) -> None:
         version = int(after["metadata"]["resourceVersion"]) if after is not None else _version(before) + 1
