@@ -61,28 +61,24 @@ class Cases:
         old = None
         if asked.operation.value in ("UPDATE", "DELETE"):
             old = objects.hostile(random, targets.good(random, asked), changes=2).object
-        document = {
-            "apiVersion": "admission.k8s.io/v1",
-            "kind": "AdmissionReview",
-            "request": {
-                "uid": "fuzz",
-                "kind": {"group": asked.group, "version": asked.version, "kind": right.get("kind", "")},
-                "resource": {"group": asked.group, "version": asked.version, "resource": asked.plural},
-                "subResource": asked.subresource,
-                "operation": asked.operation.value,
-                "namespace": random.choice(("default", "", "kube-system")),
-                "name": random.choice(("sample", "")),
-                "userInfo": {"username": "tenant"},
-                "object": None if asked.operation.value == "DELETE" else made.object,
-                "oldObject": old,
-                "dryRun": random.random() < 0.5,
-                "options": {},
-            },
+        version = {"group": asked.group, "version": asked.version}
+        request = {
+            "uid": "fuzz",
+            "kind": {**version, "kind": right.get("kind", "")},
+            "resource": {**version, "resource": asked.plural},
+            "subResource": asked.subresource,
+            "operation": asked.operation.value,
+            "namespace": random.choice(("default", "", "kube-system")),
+            "name": random.choice(("sample", "")),
+            "userInfo": {"username": "tenant"},
+            "object": None if asked.operation.value == "DELETE" else made.object,
+            "oldObject": old,
+            "dryRun": random.random() < 0.5,
+            "options": {},
         }
+        document = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
         what = f"{asked.operation.value} {asked.group}/{asked.version} {asked.plural}: {made.what}"
-        if random.random() < 0.1:
-            broken = objects.hostile(random, document, changes=2)
-            document, what = broken.object, f"review: {broken.what}"
+        document, what = _sometimes_broken(random, document, what)
         path = asked.path if random.random() < 0.97 else random.choice(self._paths)
         return Case(number, what, path, objects.encode(document))
 
@@ -92,21 +88,16 @@ class Cases:
         if one.api_version != one.desired and random.random() < 0.3:
             right = targets.filled(random, one.schema, one.api_version, one.kind)
             noted = notes.with_note(random, right, one.desired)
-            request = {"uid": "fuzz", "desiredAPIVersion": one.desired, "objects": [noted]}
-            document = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview", "request": request}
             what = f"{one.kind} {one.api_version} to {one.desired} with a note"
-            return Case(number, what, "/convert", objects.encode(document), noted=(noted, one.desired))
+            body = objects.encode(_conversion_review(one.desired, [noted]))
+            return Case(number, what, "/convert", body, noted=(noted, one.desired))
         for _ in range(random.choice((1, 1, 2, 5))):
             right = targets.filled(random, one.schema, one.api_version, one.kind)
             made = objects.hostile(random, right, changes=2) if random.random() < 0.8 else objects.Hostile("", right)
             said.append(made.what)
             converted.append(made.object)
-        request = {"uid": "fuzz", "desiredAPIVersion": one.desired, "objects": converted}
-        document = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview", "request": request}
         what = f"{one.kind} {one.api_version} to {one.desired}: {' | '.join(said)}"
-        if random.random() < 0.1:
-            broken = objects.hostile(random, document, changes=2)
-            document, what = broken.object, f"review: {broken.what}"
+        document, what = _sometimes_broken(random, _conversion_review(one.desired, converted), what)
         return Case(number, what, "/convert", objects.encode(document))
 
     def _decoding(self, random: Random, number: int) -> Case:
@@ -147,6 +138,18 @@ class Cases:
         made = objects.large_pod(index, LARGE_BYTES)
         document = objects.review(objects.TARGETS[0], made.object)
         return Case(number, f"3 MB Pod: {made.what}", "/mutate-pod", json.dumps(document).encode())
+
+
+def _conversion_review(desired: str, converted: list[objects.Json]) -> objects.Json:
+    request = {"uid": "fuzz", "desiredAPIVersion": desired, "objects": converted}
+    return {"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview", "request": request}
+
+
+def _sometimes_broken(random: Random, review: objects.Json, what: str) -> tuple[objects.Json, str]:
+    if random.random() >= 0.1:
+        return review, what
+    broken = objects.hostile(random, review, changes=2)
+    return broken.object, f"review: {broken.what}"
 
 
 #: Bodies that take many times their size when decoded: name, beginning, repeated item, and end.

@@ -17,12 +17,10 @@ from types import FrameType
 from typing import Any
 
 from app.admission.review import Refusal, answer, read_review, refusal_answer
-from app.kube.admission import Allowed, Decision, Denied, Handler, Patched
+from app.kube.admission import Handler
 from app.manager.process import GC_THRESHOLD
 from tests.fuzz import objects
-from tests.fuzz.service import standalone_service
-
-_DECISIONS = (Allowed, Patched, Denied)
+from tests.fuzz.service import decided, standalone_service
 
 
 async def reply(handler: Handler, body: bytes) -> bytes:
@@ -30,9 +28,7 @@ async def reply(handler: Handler, body: bytes) -> bytes:
     review = read_review(body)
     if isinstance(review, Refusal):
         return refusal_answer(review)[1]
-    outcome: Any = handler.decide(review)
-    decision: Decision = outcome if isinstance(outcome, _DECISIONS) else await outcome
-    return answer(review.uid, decision)
+    return answer(review.uid, await decided(handler, review))
 
 
 async def pod_handler() -> Handler:
@@ -70,7 +66,6 @@ def counted() -> Iterator[list[int]]:
 
 
 def main() -> int:
-    """Run the measurement."""
     return asyncio.run(_main())
 
 

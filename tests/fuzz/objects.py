@@ -70,7 +70,6 @@ def encode(document: Any) -> bytes:
 
 
 def copied(value: Any) -> Any:
-    """Return a deep copy of a JSON value."""
     return orjson.loads(orjson.dumps(value))
 
 
@@ -131,6 +130,7 @@ _VOLUMES: Final[list[Json]] = [
 _HASHES: Final = (
     '{"old":{"updateTimestamp":"2024-01-01T00:00:00Z","hash":"h","sidecarSetName":"old","sidecarList":["a"]}}'
 )
+_MANAGER: Final = {"manager": "kubectl", "operation": "Apply", "apiVersion": "v1"}
 _METADATA: Final[Json] = {
     "name": "sample",
     "generateName": "sample-",
@@ -144,20 +144,16 @@ _METADATA: Final[Json] = {
     "ownerReferences": [
         {"apiVersion": "apps.kruise.io/v1beta1", "kind": "CloneSet", "name": "web", "uid": "u", "controller": True}
     ],
-    "managedFields": [
-        {
-            "manager": "kubectl",
-            "operation": "Apply",
-            "apiVersion": "v1",
-            "fieldsType": "FieldsV1",
-            "fieldsV1": {"f:x": {}},
-        }
-    ],
+    "managedFields": [{**_MANAGER, "fieldsType": "FieldsV1", "fieldsV1": {"f:x": {}}}],
 }
 _SELECTOR: Final[Json] = {
     "matchLabels": {"app": "web"},
     "matchExpressions": [{"key": "app", "operator": "In", "values": ["web"]}, {"key": "app", "operator": "Exists"}],
 }
+
+
+def _object(api_version: str, kind: str, metadata: Json, **parts: Json) -> Json:
+    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **parts}
 
 
 def pod() -> Json:
@@ -173,22 +169,18 @@ def pod() -> Json:
     }
     init = copied(_CONTAINER) | {"name": "init"}
     second = {"name": "second", "image": "registry.example/second:1", "env": [{"name": "A", "value": "1"}]}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": metadata,
-        "spec": {
-            "containers": [copied(_CONTAINER), second],
-            "initContainers": [init],
-            "volumes": copied(_VOLUMES),
-            "imagePullSecrets": [{"name": "registry"}],
-            "readinessGates": [{"conditionType": "example.com/ready"}],
-            "tolerations": [{"key": "k", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 3}],
-            "nodeSelector": {"zone": "a"},
-            "restartPolicy": "Always",
-        },
-        "status": {"phase": "Pending", "conditions": [{"type": "Ready", "status": "False"}]},
+    spec = {
+        "containers": [copied(_CONTAINER), second],
+        "initContainers": [init],
+        "volumes": copied(_VOLUMES),
+        "imagePullSecrets": [{"name": "registry"}],
+        "readinessGates": [{"conditionType": "example.com/ready"}],
+        "tolerations": [{"key": "k", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 3}],
+        "nodeSelector": {"zone": "a"},
+        "restartPolicy": "Always",
     }
+    status = {"phase": "Pending", "conditions": [{"type": "Ready", "status": "False"}]}
+    return _object("v1", "Pod", metadata, spec=spec, status=status)
 
 
 def sidecar_set(version: str = "v1beta1", name: str = "sample") -> Json:
@@ -246,13 +238,7 @@ def sidecar_set(version: str = "v1beta1", name: str = "sample") -> Json:
         spec["namespace"] = "default"
     metadata = copied(_METADATA) | {"name": name}
     status = {"matchedPods": 1, "updatedPods": 1, "readyPods": 1, "latestRevision": "r"}
-    return {
-        "apiVersion": f"apps.kruise.io/{version}",
-        "kind": "SidecarSet",
-        "metadata": metadata,
-        "spec": spec,
-        "status": status,
-    }
+    return _object(f"apps.kruise.io/{version}", "SidecarSet", metadata, spec=spec, status=status)
 
 
 def clone_set(version: str = "v1beta1") -> Json:
@@ -292,13 +278,7 @@ def clone_set(version: str = "v1beta1") -> Json:
     metadata = copied(_METADATA) | {"name": "web", "namespace": "default"}
     counts = ("replicas", "readyReplicas", "availableReplicas", "updatedReplicas", "updatedReadyReplicas")
     status = dict.fromkeys(counts, 3) | {"conditions": [{"type": "Progressing", "status": "True"}]}
-    return {
-        "apiVersion": f"apps.kruise.io/{version}",
-        "kind": "CloneSet",
-        "metadata": metadata,
-        "spec": spec,
-        "status": status,
-    }
+    return _object(f"apps.kruise.io/{version}", "CloneSet", metadata, spec=spec, status=status)
 
 
 class Target(NamedTuple):
@@ -438,7 +418,6 @@ def deep_in(obj: Json, depth: int) -> Iterator[Hostile]:
 
 
 def at(document: Any, path: FieldPath) -> Any:
-    """Return the value at a path."""
     for step in path:
         document = document[step]
     return document
@@ -483,6 +462,10 @@ def _one_expression(size: int) -> Json:
     }
 
 
+def _priority(value: str) -> Json:
+    return {"env": [{"name": "KRUISE_CONTAINER_PRIORITY", "value": value}]}
+
+
 #: Shape → what the first container gets, for a size in bytes.
 _CONTAINER_SHAPES: Final[Mapping[str, Callable[[int], Json]]] = {
     "env": lambda size: {"env": _filled(size, lambda n: {"name": f"V{n}", "value": "x"})},
@@ -492,12 +475,10 @@ _CONTAINER_SHAPES: Final[Mapping[str, Callable[[int], Json]]] = {
     "unfinished variables": lambda size: {
         "volumeMounts": [{"name": "data", "mountPath": "/m", "subPathExpr": "$(" * (size // 2)}]
     },
-    "launch priorities": lambda size: {
-        "env": _filled(size, lambda n: {"name": "KRUISE_CONTAINER_PRIORITY", "value": "1"})
-    },
-    "priority of many digits": lambda size: {"env": [{"name": "KRUISE_CONTAINER_PRIORITY", "value": "9" * size}]},
-    "priority of many zeroes": lambda size: {"env": [{"name": "KRUISE_CONTAINER_PRIORITY", "value": "0" * size + "1"}]},
-    "priority of many signs": lambda size: {"env": [{"name": "KRUISE_CONTAINER_PRIORITY", "value": "+" * size}]},
+    "launch priorities": lambda size: {"env": _filled(size, lambda n: _priority("1")["env"][0])},
+    "priority of many digits": lambda size: _priority("9" * size),
+    "priority of many zeroes": lambda size: _priority("0" * size + "1"),
+    "priority of many signs": lambda size: _priority("+" * size),
     "mounts": lambda size: {"volumeMounts": _filled(size, lambda n: {"name": "data", "mountPath": f"/{n}"})},
     "mounts of one path": lambda size: {"volumeMounts": _filled(size, lambda n: {"name": "data", "mountPath": "/a"})},
     "devices": lambda size: {"volumeDevices": _filled(size, lambda n: {"name": "block", "devicePath": f"/dev/{n}"})},
@@ -516,9 +497,7 @@ _SPEC_SHAPES: Final[Mapping[str, Callable[[int], Json]]] = {
         "containers": _filled(size, lambda n: {"name": ("hot-1", "hot-2", "sized", "plain")[n % 4], "image": "i"})
     },
     "containers with an order": lambda size: {
-        "containers": _filled(
-            size, lambda n: {"name": f"c{n}", "env": [{"name": "KRUISE_CONTAINER_PRIORITY", "value": str(n)}]}
-        )
+        "containers": _filled(size, lambda n: {"name": f"c{n}", **_priority(str(n))})
     },
     "containers with resources": lambda size: {
         "containers": _filled(size, lambda n: {"name": f"c{n}", "resources": {"limits": {"cpu": f"{n}.{n}"}}})
@@ -555,42 +534,31 @@ def _json_object(size: int, member: Callable[[int], str]) -> str:
     return "{" + ",".join(_filled(size, member)) + "}"
 
 
+_HASH, _INJECTED = "kruise.io/sidecarset-hash", "kruise.io/sidecarset-injected-list"
+_WORKING = "kruise.io/sidecarset-working-hotupgrade-container"
+_ORDER, _MERGED = "apps.kruise.io/container-launch-priority", "example.com/merged"
 _ANNOTATION_SHAPES: Final[Mapping[str, Callable[[int], Json]]] = {
     "annotations": lambda size: _mapping(size, lambda n: (f"example.com/{n}", "x")),
     "one long annotation": lambda size: {"example.com/a": "x" * size},
-    "hash record": lambda size: {"kruise.io/sidecarset-hash": _json_object(size, _entry)},
-    "hash record of the first form": lambda size: {
-        "kruise.io/sidecarset-hash": _json_object(size, lambda n: f'"s{n}":"h"')
-    },
-    "hash record that is none": lambda size: {"kruise.io/sidecarset-hash": "[" * size},
+    "hash record": lambda size: {_HASH: _json_object(size, _entry)},
+    "hash record of the first form": lambda size: {_HASH: _json_object(size, lambda n: f'"s{n}":"h"')},
+    "hash record that is none": lambda size: {_HASH: "[" * size},
     "hash record of one set with many sidecars": lambda size: {
-        "kruise.io/sidecarset-hash": '{"s":{"sidecarList":[' + ",".join(_filled(size, lambda n: f'"c{n}"')) + "]}}"
+        _HASH: '{"s":{"sidecarList":[' + ",".join(_filled(size, lambda n: f'"c{n}"')) + "]}}"
     },
-    "injected list": lambda size: {"kruise.io/sidecarset-injected-list": ",".join(_filled(size, lambda n: f"s{n}"))},
-    "injected list of commas": lambda size: {"kruise.io/sidecarset-injected-list": "," * size},
-    "hot upgrades": lambda size: {
-        "kruise.io/sidecarset-working-hotupgrade-container": _json_object(size, lambda n: f'"c{n}":"c{n}-1"')
-    },
-    "launch order": lambda size: {
-        "apps.kruise.io/container-launch-priority": _json_object(size, lambda n: f'"c{n}":{n}')
-    },
-    "launch order of many digits": lambda size: {
-        "apps.kruise.io/container-launch-priority": '{"main":' + "9" * size + "}"
-    },
-    "launch order of many zeroes": lambda size: {
-        "apps.kruise.io/container-launch-priority": '{"main":-' + "0" * size + "}"
-    },
-    "launch order nested deep": lambda size: {
-        "apps.kruise.io/container-launch-priority": '{"main":' + "[" * size + "}"
-    },
-    "merged annotation": lambda size: {"example.com/merged": _json_object(size, lambda n: f'"m{n}":{n}')},
-    "merged annotation of one key": lambda size: {"example.com/merged": _json_object(size, lambda n: '"a":1')},
-    "merged annotation nested deep": lambda size: {
-        "example.com/merged": '{"a":' * (size // 12) + "1" + "}" * (size // 12)
-    },
-    "merged annotation of many digits": lambda size: {"example.com/merged": '{"a":' + "9" * size + "}"},
-    "merged annotation of space": lambda size: {"example.com/merged": "{" + " " * size + "}"},
-    "merged annotation of quotes": lambda size: {"example.com/merged": '{"a":"' + '\\"' * (size // 2) + '"}'},
+    "injected list": lambda size: {_INJECTED: ",".join(_filled(size, lambda n: f"s{n}"))},
+    "injected list of commas": lambda size: {_INJECTED: "," * size},
+    "hot upgrades": lambda size: {_WORKING: _json_object(size, lambda n: f'"c{n}":"c{n}-1"')},
+    "launch order": lambda size: {_ORDER: _json_object(size, lambda n: f'"c{n}":{n}')},
+    "launch order of many digits": lambda size: {_ORDER: '{"main":' + "9" * size + "}"},
+    "launch order of many zeroes": lambda size: {_ORDER: '{"main":-' + "0" * size + "}"},
+    "launch order nested deep": lambda size: {_ORDER: '{"main":' + "[" * size + "}"},
+    "merged annotation": lambda size: {_MERGED: _json_object(size, lambda n: f'"m{n}":{n}')},
+    "merged annotation of one key": lambda size: {_MERGED: _json_object(size, lambda n: '"a":1')},
+    "merged annotation nested deep": lambda size: {_MERGED: '{"a":' * (size // 12) + "1" + "}" * (size // 12)},
+    "merged annotation of many digits": lambda size: {_MERGED: '{"a":' + "9" * size + "}"},
+    "merged annotation of space": lambda size: {_MERGED: "{" + " " * size + "}"},
+    "merged annotation of quotes": lambda size: {_MERGED: '{"a":"' + '\\"' * (size // 2) + '"}'},
 }
 _METADATA_SHAPES: Final[Mapping[str, Callable[[int], Json]]] = {
     "labels": lambda size: {"labels": {"app": "web", **_mapping(size, lambda n: (f"l{n}", "x"))}},
@@ -627,12 +595,7 @@ def large_pod(number: int, size: int) -> Hostile:
 def _small_pod(spec: Json, metadata: Json | None = None) -> Json:
     containers = [{"name": "main", "image": "i"}, {"name": "second", "image": "i"}]
     named = {"name": "large", "namespace": "default", "labels": {"app": "web"}}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": named | (metadata or {}),
-        "spec": {"containers": containers, **spec},
-    }
+    return _object("v1", "Pod", named | (metadata or {}), spec={"containers": containers, **spec})
 
 
 def _with_first(container: Json) -> Json:

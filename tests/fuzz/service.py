@@ -11,19 +11,20 @@ import orjson
 import yaml
 
 from app.admission.metrics import AdmissionMetrics
-from app.admission.server import AdmissionApp, create_app
+from app.admission.server import create_app
 from app.api.conversion import convert
+from app.kube.admission import Allowed, Decision, Denied, Handler, Patched, Review
 from app.manager.gates import GATES as GATE_TABLE
 from app.manager.gates import parse_gates
 from app.manager.standalone import Standalone
 from tests.fuzz import objects
+from tests.kit.asgi import posted as posted
 from tests.kit.virtualtime import VirtualClock
 
 #: With these gates, patches of metadata need no ConfigMap.
 GATES = "SidecarSetPatchPodMetadataDefaultsAllowed=true"
 #: With all gates on, every target is served.
 ALL_GATES = ",".join(f"{name}=true" for name in GATE_TABLE)
-_HEADERS = [(b"content-type", b"application/json")]
 
 
 async def standalone_service(*manifests: objects.Json, gates: str = GATES) -> Standalone:
@@ -36,19 +37,10 @@ async def standalone_service(*manifests: objects.Json, gates: str = GATES) -> St
     return standalone
 
 
-async def posted(app: AdmissionApp, path: str, body: bytes) -> tuple[int, bytes]:
-    """Return status and body of the response to a POST, without a socket."""
-    sent: list[Any] = []
-
-    async def receive() -> Any:
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
-    scope = {"type": "http", "method": "POST", "path": path, "headers": _HEADERS, "query_string": b""}
-    await app(scope, receive, send)
-    return sent[0]["status"], b"".join(message.get("body", b"") for message in sent[1:])
+async def decided(handler: Handler | Decision, review: Review) -> Decision:
+    outcome: Any = handler.decide(review) if isinstance(handler, Handler) else handler
+    decision: Decision = outcome if isinstance(outcome, Allowed | Patched | Denied) else await outcome
+    return decision
 
 
 class Service:

@@ -4,44 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import islice
-from typing import Any
 
 import pytest
 
 from app.admission.registry import Registry
 from app.admission.review import Refusal, answer, read_review
-from app.kube.admission import Allowed, Decision, Denied, Handler, Patched
+from app.kube.admission import Allowed, Decision, Patched
 from tests.fuzz import objects
 from tests.fuzz.objects import Hostile, Target
-from tests.fuzz.service import standalone_service
+from tests.fuzz.service import decided, standalone_service
 from tests.kit import virtualtime
 from tests.nightly import NIGHTLY
 
-_DECISIONS = (Allowed, Patched, Denied)
 
-
-class Judge:
-    """Decides hostile reviews by calling the handlers, without HTTP."""
-
-    def __init__(self, registry: Registry) -> None:
-        self._registry = registry
-
-    @classmethod
-    async def with_sidecars(cls) -> Judge:
-        return cls((await standalone_service(objects.sidecar_set())).registry)
-
-    async def decide(self, path: str, body: bytes) -> Decision | Refusal:
-        """Return the answer to a request body. Raises any error that the service would treat as its own failure."""
-        review = read_review(body)
-        if isinstance(review, Refusal):
-            return review
-        handler = self._registry.routes[path].handler_for(review)
-        decision: Any = handler.decide(review) if isinstance(handler, Handler) else handler
-        if not isinstance(decision, _DECISIONS):
-            decision = await decision
-        answered = answer(review.uid, decision)
-        assert isinstance(decision, Patched) or len(answered) < 200_000, f"an answer of {len(answered)} bytes"
-        return decision  # type: ignore[no-any-return]
+async def decide(registry: Registry, path: str, body: bytes) -> Decision | Refusal:
+    """Return the answer to a request body. Raises any error that the service would treat as its own failure."""
+    review = read_review(body)
+    if isinstance(review, Refusal):
+        return review
+    decision = await decided(registry.routes[path].handler_for(review), review)
+    answered = answer(review.uid, decision)
+    assert isinstance(decision, Patched) or len(answered) < 200_000, f"an answer of {len(answered)} bytes"
+    return decision
 
 
 def problem(decision: Decision | Refusal, *named: str) -> str:
@@ -79,11 +63,11 @@ def fields_of(made: Hostile) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def judge() -> Judge:
-    return virtualtime.run(Judge.with_sidecars())
+def registry() -> Registry:
+    return virtualtime.run(standalone_service(objects.sidecar_set())).registry
 
 
-async def problems(judge: Judge, target: Target, made: Iterable[Hostile], *, old: bool = False) -> dict[str, str]:
+async def problems(registry: Registry, target: Target, made: Iterable[Hostile], *, old: bool = False) -> dict[str, str]:
     """Return the problems of the answers by how the objects were made. The objects are sent as ``object``, or with
     ``old`` as the ``oldObject`` of a valid one."""
     found = {}
@@ -93,7 +77,7 @@ async def problems(judge: Judge, target: Target, made: Iterable[Hostile], *, old
         else:
             document = objects.review(target, one.object)
         try:
-            decision = await judge.decide(target.path, objects.encode(document))
+            decision = await decide(registry, target.path, objects.encode(document))
         except Exception as error:  # noqa: BLE001 - reported as a finding
             found[one.what] = f"raises {type(error).__name__}: {str(error)[:200]}"
             continue
@@ -104,21 +88,20 @@ async def problems(judge: Judge, target: Target, made: Iterable[Hostile], *, old
 
 @pytest.mark.behaviour("MGR-45")
 @TARGETS
-def test_a_value_of_any_type_in_any_field_is_handled(target: Target, judge: Judge) -> None:
-    assert virtualtime.run(problems(judge, target, islice(objects.mistyped(target.make()), 0, None, ONE_IN))) == {}
+def test_a_value_of_any_type_in_any_field_is_handled(target: Target, registry: Registry) -> None:
+    assert virtualtime.run(problems(registry, target, islice(objects.mistyped(target.make()), 0, None, ONE_IN))) == {}
 
 
 @TARGETS
-def test_a_malformed_stored_object_blocks_nothing(target: Target, judge: Judge) -> None:
+def test_a_malformed_stored_object_blocks_nothing(target: Target, registry: Registry) -> None:
     made = islice(objects.mistyped(target.make()), 5, None, 2 * ONE_IN)
-    assert virtualtime.run(problems(judge, target, made, old=True)) == {}
+    assert virtualtime.run(problems(registry, target, made, old=True)) == {}
 
 
 @pytest.mark.parametrize("depth", [90, 300, 1_005, 5_000] if NIGHTLY else [300, 1_005])
 @TARGETS
-def test_any_nesting_in_any_field_is_handled(target: Target, depth: int, judge: Judge) -> None:
+def test_any_nesting_in_any_field_is_handled(target: Target, depth: int, registry: Registry) -> None:
     made = list(islice(objects.deep_in(target.make(), depth), 0, None, 5 if NIGHTLY else 15))
-    assert {
-        what: said for what, said in virtualtime.run(problems(judge, target, made)).items() if "says none" not in said
-    } == {}
-    assert virtualtime.run(problems(judge, target, made, old=True)) == {}
+    found = virtualtime.run(problems(registry, target, made))
+    assert {what: said for what, said in found.items() if "says none" not in said} == {}
+    assert virtualtime.run(problems(registry, target, made, old=True)) == {}

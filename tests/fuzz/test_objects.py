@@ -1,6 +1,4 @@
-"""The generator of hostile objects starts from valid ones, and a seed always yields the same objects."""
-
-from itertools import islice
+"""The generator of hostile objects starts from valid ones, and yields the sizes and encodings that it promises."""
 
 import pytest
 
@@ -20,12 +18,6 @@ async def test_the_complete_sidecar_set_is_injected_into_the_complete_pod() -> N
     response = await service.respond("/mutate-pod", objects.review(objects.TARGETS[0], objects.pod()))
     assert response["allowed"], response["status"]
     assert "patch" in response
-
-
-def test_the_same_seed_gives_the_same_reviews() -> None:
-    once, again = (list(islice(objects.reviews(7), 50)) for _ in range(2))
-    assert once == again
-    assert once != list(islice(objects.reviews(8), 50))
 
 
 def test_every_large_pod_has_about_the_desired_size() -> None:
