@@ -149,7 +149,7 @@ class MiniKubectl:
         kind, name, *pairs = options.words
         values = {pair[:-1] if pair.endswith("-") else pair.partition("=")[0]: None for pair in pairs}
         values |= {pair.partition("=")[0]: pair.partition("=")[2] for pair in pairs if "=" in pair}
-        self._merge(self._find(kind), options.namespace, name, {"metadata": {field: values}})
+        self._change(self._find(kind), options.namespace, name, {"metadata": {field: values}})
         return ""
 
     def _annotate(self, options: Any, stdin: str) -> str:
@@ -157,24 +157,19 @@ class MiniKubectl:
 
     def _patch(self, options: Any, _stdin: str) -> str:
         kind, name = options.words
-        names = {"json": "json-patch", "merge": "merge-patch", "strategic": "strategic-merge-patch"}
-        headers = {"Content-Type": f"application/{names[options.type]}+json"}
-        path = f"{self._collection(self._find(kind), options.namespace)}/{name}"
-        if options.subresource:
-            path += f"/{options.subresource}"
-        self._send("PATCH", path, json.loads(options.patch), headers=headers)
+        how = "strategic-merge" if options.type == "strategic" else options.type
+        path = f"{name}/{options.subresource}" if options.subresource else name
+        self._change(self._find(kind), options.namespace, path, json.loads(options.patch), how)
         return f"{kind}/{name} patched\n"
 
     def _scale(self, options: Any, _stdin: str) -> str:
         kind, name = options.words
         body = {"spec": {"replicas": int(options.replicas)}}
-        self._merge(self._find(kind), options.namespace, f"{name}/scale", body)
+        self._change(self._find(kind), options.namespace, f"{name}/scale", body)
         return ""
 
     def _cordon(self, options: Any, _stdin: str, unschedulable: bool = True) -> str:
-        path = self._collection(self._find("node"), "") + f"/{options.words[0]}"
-        headers = {"Content-Type": "application/merge-patch+json"}
-        self._send("PATCH", path, {"spec": {"unschedulable": unschedulable}}, headers=headers)
+        self._change(self._find("node"), "", options.words[0], {"spec": {"unschedulable": unschedulable}})
         return ""
 
     def _uncordon(self, options: Any, stdin: str) -> str:
@@ -251,8 +246,8 @@ class MiniKubectl:
                     found.append({**one, "group": group_name, "version": version})
         return found
 
-    def _merge(self, resource: dict[str, Any], namespace: str, name: str, body: dict[str, Any]) -> None:
-        headers = {"Content-Type": "application/merge-patch+json"}
+    def _change(self, resource: dict[str, Any], namespace: str, name: str, body: Any, how: str = "merge") -> None:
+        headers = {"Content-Type": f"application/{how}-patch+json"}
         self._send("PATCH", f"{self._collection(resource, namespace)}/{name}", body, headers=headers)
 
     def _until_gone(self, path: str, uid: str) -> None:

@@ -10,24 +10,10 @@ import pytest
 import yaml
 
 from tests.scenarios.test_launch_order import BECOMES_READY_AFTER, container
-from tests.scenarios.world import World, eventually, restarts
+from tests.scenarios.world import World, eventually, restarts, workload
 
-CLONE_SET = """
-apiVersion: apps.kruise.io/v1beta1
-kind: CloneSet
-metadata: {name: web}
-spec:
-  replicas: 3
-  selector: {matchLabels: {app: web}}
-  updateStrategy:
-    type: RollingUpdate
-    rollingUpdate: {podUpdatePolicy: InPlaceIfPossible, maxUnavailable: 1, partition: 0, maxSurge: 0}
-  template:
-    metadata: {labels: {app: web}}
-    spec:
-      terminationGracePeriodSeconds: 1
-      containers: [{name: main, image: "nginx:1.25"}]
-"""
+ROLLING = "{podUpdatePolicy: InPlaceIfPossible, maxUnavailable: 1, partition: 0, maxSurge: 0}"
+CLONE_SET = workload("CloneSet", "replicas: 3", f"updateStrategy: {{type: RollingUpdate, rollingUpdate: {ROLLING}}}")
 
 
 def status_is(world: World, **wanted: int) -> dict[str, Any] | None:
@@ -52,13 +38,8 @@ def test_three_replicas_are_created(world: World) -> None:
     assert {"availableReplicas", "currentRevision", "labelSelector", "updateRevision", "updatedReplicas"} <= set(
         found["status"]
     )
-    names = {pod["metadata"]["name"] for pod in made}
-
-    def told() -> bool:
-        events = world.list("events", "--field-selector", "reason=SuccessfulCreate")
-        return {event["message"].removeprefix("succeed to create pod ") for event in events} >= names
-
-    eventually(told, "an event per Pod")
+    told = {f"succeed to create pod {pod['metadata']['name']}" for pod in made}
+    eventually(lambda: world.messages("SuccessfulCreate") >= told, "an event per Pod")
 
 
 @pytest.mark.behaviour("CS-130", "CS-162", "PM-174")

@@ -78,27 +78,5 @@ def test_kubectl_drain_moves_the_pods_to_other_nodes(world: World) -> None:
 def test_an_autoscaler_raises_a_cloneset_to_its_minimum(world: World) -> None:
     world.apply(CLONE_SET)
     ready(world, 3)
-    if world.autoscales:
-        world.apply(json.dumps(AUTOSCALER))
-    else:
-        # No controller acts on autoscalers here: the test writes what it would.
-        world.patch("clone", "web", {"spec": {"replicas": 5}}, "--subresource=scale")
+    world.autoscale("CloneSet", least=5, most=6, wanted=5)
     ready(world, 5)
-
-
-AUTOSCALER = {
-    "apiVersion": "autoscaling/v2",
-    "kind": "HorizontalPodAutoscaler",
-    "metadata": {"name": "web"},
-    "spec": {
-        "minReplicas": 5,
-        "maxReplicas": 6,
-        "scaleTargetRef": {"apiVersion": "apps.kruise.io/v1beta1", "kind": "CloneSet", "name": "web"},
-        "metrics": [
-            {
-                "type": "Resource",
-                "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}},
-            }
-        ],
-    },
-}

@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
 import yaml
 
-from tests.scenarios.world import World, eventually
+from tests.scenarios.world import World, eventually, workload
 
 KIND = "daemonsets.apps.kruise.io"
-DAEMON_SET = """
-apiVersion: apps.kruise.io/v1beta1
-kind: DaemonSet
-metadata: {name: ds}
-spec:
-  selector: {matchLabels: {app: ds}}
-  template:
-    metadata: {labels: {app: ds}}
-    spec:
-      terminationGracePeriodSeconds: 1
-      containers: [{name: main, image: "nginx:1.25"}]
-"""
+DAEMON_SET = workload("DaemonSet", name="ds")
 
 
 def daemon_set(version: str = "v1beta1", min_ready: int = 0, **strategy: Any) -> str:
@@ -69,20 +58,16 @@ def set_image(world: World, image: str) -> None:
     world.patch(KIND, "ds", [{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": image}])
 
 
-def told(world: World, reason: str) -> set[str]:
-    return {one["message"] for one in world.list("events") if one["reason"] == reason}
-
-
 def others_wait(world: World) -> None:
     text = f"{world.namespace}/ds number of unavailable DaemonSet pods: 1, is equal to or exceeds allowed maximum: 1"
-    eventually(
-        lambda: text in told(world, "numUnavailable >= maxUnavailable"), "an event says what the others wait for"
-    )
+    reason = "numUnavailable >= maxUnavailable"  # no field selector can have this
+    told = lambda: [one["message"] for one in world.list("events") if one["reason"] == reason]  # noqa: E731
+    eventually(lambda: text in told(), "an event says what the others wait for")
 
 
-def all_told(world: World, reason: str, words: str, names: set[str]) -> bool:
-    found = {message.removeprefix(words) for message in told(world, reason)}
-    assert found == names, f"{reason}: reported {sorted(found)}, expected {sorted(names)}"
+def all_told(world: World, reason: str, words: str, names: Iterable[str]) -> bool:
+    found = {message.removeprefix(words) for message in world.messages(reason)}
+    assert found == set(names), f"{reason}: reported {sorted(found)}, expected {sorted(names)}"
     return True
 
 
@@ -116,11 +101,11 @@ def test_a_standard_update_replaces_pods_node_by_node(world: World, version: str
     # [U-41]
     world.apply(daemon_set(version, min_ready=1))
     all_updated(world)
-    before = {pod["metadata"]["name"] for pod in world.pods()}
+    before = world.uids()
     set_image(world, "nginx:1.26")
     all_updated(world)
-    after = {pod["metadata"]["name"] for pod in world.pods()}
-    assert not before & after
+    after = world.uids()
+    assert not before.keys() & after
     assert {image for there in images(world).values() for image in there} == {"nginx:1.26"}
     eventually(lambda: all_told(world, "SuccessfulDelete", "Deleted pod: ", before), "deletions")
     eventually(lambda: all_told(world, "SuccessfulCreate", "Created pod: ", before | after), "creations")
@@ -132,14 +117,13 @@ def test_an_image_changes_in_place(world: World) -> None:
     # [U-45]
     world.apply(daemon_set(rollingUpdateType="InPlaceIfPossible", maxUnavailable=1))
     all_updated(world)
-    before = {pod["metadata"]["uid"]: pod["metadata"]["name"] for pod in world.pods()}
+    before = world.uids()
     set_image(world, "nginx:1.26")
     all_updated(world)
-    after = world.pods()
-    assert {pod["metadata"]["uid"] for pod in after} == set(before)
-    assert {pod["status"]["containerStatuses"][0]["restartCount"] for pod in after} == {1}
-    expected = {f"successfully update pod {name} in-place" for name in before.values()}
-    eventually(lambda: told(world, "SuccessfulUpdatePodInPlace") == expected, "each update is reported")
+    assert world.uids() == before
+    assert {pod["status"]["containerStatuses"][0]["restartCount"] for pod in world.pods()} == {1}
+    expected = {f"successfully update pod {name} in-place" for name in before}
+    eventually(lambda: world.messages("SuccessfulUpdatePodInPlace") == expected, "each update is reported")
     others_wait(world)
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.controlplane import ControlPlane, wait_until_established
-from tests.scenarios.world import World, eventually, manager
+from tests.scenarios.world import World, eventually, manager, pod
+from tests.scenarios.world import workload as workload_of
 
 #: Versions where the API server counts calls of webhooks, and a namespace reports why it is not deleted.
 REAL_SERVER = [
@@ -19,18 +20,6 @@ REAL_SERVER = [
 ]
 LABEL = "policy.kruise.io/delete-protection"
 FORBIDDEN = f"denied the request: forbidden by ResourcesProtectionDeletion for {LABEL}="
-WORKLOAD = """
-apiVersion: apps/v1
-kind: {kind}
-metadata: {{name: web, labels: {{{label}}}}}
-spec:
-  replicas: {replicas}
-  {service}
-  selector: {{matchLabels: {{app: web}}}}
-  template:
-    metadata: {{labels: {{app: web}}}}
-    spec: {{terminationGracePeriodSeconds: 1, containers: [{{name: web, image: "nginx:1.25"}}]}}
-"""
 SERVICE = """
 kind: Service
 apiVersion: v1
@@ -42,12 +31,6 @@ apiVersion: networking.k8s.io/v1
 kind: Ingress
 metadata: {{name: web, labels: {{{label}}}}}
 spec: {{defaultBackend: {{service: {{name: web, port: {{number: 80}}}}}}}}
-"""
-POD = """
-apiVersion: v1
-kind: Pod
-metadata: {name: web}
-spec: {terminationGracePeriodSeconds: 1, containers: [{name: nginx, image: "nginx:1.25"}]}
 """
 DEFINITION = """
 apiVersion: apiextensions.k8s.io/v1
@@ -75,8 +58,8 @@ def labeled(value: str) -> str:
 
 
 def workload(kind: str, value: str, replicas: int = 0) -> str:
-    service = "serviceName: web" if kind == "StatefulSet" else ""
-    return WORKLOAD.format(kind=kind, label=labeled(value), replicas=replicas, service=service)
+    service = ["serviceName: web"] if kind == "StatefulSet" else []
+    return workload_of(kind, f"replicas: {replicas}", *service, labels=labeled(value), version="apps/v1")
 
 
 def delete(world: World, kind: str, name: str = "web", *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -158,7 +141,7 @@ def test_a_namespace_can_be_deleted_without_pods_and_volumes(world: World) -> No
     eventually(
         lambda: world.get("pvc", "data", namespace).get("status", {}).get("phase") == "Bound", "the claim is bound"
     )
-    apply(POD)
+    apply(pod())
     refusal(remove(), "vnamespace.kb.io", "Cascading and active pods >0")
     world.kubectl("delete", "pod", "web", "-n", namespace)
     refusal(remove(), "vnamespace.kb.io", 'Cascading and "Bound" status pvc >0')
@@ -266,12 +249,8 @@ def test_a_definition_can_be_deleted_if_its_objects_are_visibly_gone(tmp_path: P
         name = "widgets.shop.example.com"
         own.kubectl("apply", "-f", "-", stdin=DEFINITION.format(group="shop.example.com", label=labeled("Cascading")))
         wait_until_established(own.kubectl, f"crd/{name}")
-        widget = {
-            "apiVersion": "shop.example.com/v1",
-            "kind": "Widget",
-            "metadata": {"name": "a", "namespace": "default"},
-        }
-        own.kubectl("apply", "-f", "-", stdin=json.dumps(widget))
+        widget = "{apiVersion: shop.example.com/v1, kind: Widget, metadata: {name: a, namespace: default}}"
+        own.kubectl("apply", "-f", "-", stdin=widget)
 
         refused = own.kubectl("delete", "crd", name, check=False)
         assert (

@@ -46,11 +46,6 @@ def pods(world: World) -> list[dict[str, Any]]:
     return world.list("pods", "-l=app=web")
 
 
-def events(world: World, name: str, reason: str) -> list[str]:
-    found = world.list("events", f"--field-selector=involvedObject.name={name}")
-    return [one["message"] for one in found if one["reason"] == reason]
-
-
 @pytest.mark.behaviour("PW-18", "PPM-50", "PPM-51", "PPM-52")
 def test_a_failing_probe_restarts_only_its_container(world: World) -> None:
     world.apply(clone_set())
@@ -68,13 +63,14 @@ def test_a_failing_probe_restarts_only_its_container(world: World) -> None:
     found = eventually(restarted, "the container is restarted", 90)
     assert found["metadata"]["uid"] == pod["metadata"]["uid"]
     assert restarts(found) == {"main": 1, "side": 0}
-    name = f"liveness-{pod['metadata']['uid']}-main-0"
-    request = world.get("containerrecreaterequest", name)
+    made = f"liveness-{pod['metadata']['uid']}-main-0"
+    request = world.get("containerrecreaterequest", made)
     assert [one["name"] for one in request["spec"]["containers"]] == ["main"]
-    eventually(lambda: events(world, found["metadata"]["name"], "LivenessProbeFailed"), "an event reports it")
+    name = found["metadata"]["name"]
+    eventually(lambda: world.messages("LivenessProbeFailed", about=name), "an event reports it")
 
     def completed() -> bool:
-        status = world.get("containerrecreaterequest", name).get("status", {})
+        status = world.get("containerrecreaterequest", made).get("status", {})
         return status.get("phase") == "Completed" and status["containerRecreateStates"][0]["phase"] == "Succeeded"
 
     eventually(completed, "the request is completed")
@@ -101,7 +97,7 @@ def test_a_failing_http_probe_on_a_named_port_restarts_its_container(world: Worl
 
     eventually(restarted, "the container is restarted", 90)
     name = pod["metadata"]["name"]
-    said = eventually(lambda: events(world, name, "LivenessProbeFailed"), "an event reports it")
+    said = eventually(lambda: world.messages("LivenessProbeFailed", about=name), "an event reports it")
     assert all("Container main failed its liveness probe and will be restarted" in one for one in said)
     made = [one["metadata"]["name"] for one in world.list("containerrecreaterequests")]
     assert f"liveness-{pod['metadata']['uid']}-main-0" in made
@@ -121,7 +117,7 @@ def test_pods_that_fail_together_are_restarted_in_turn(world: World) -> None:
 
     eventually(all_restarted, "each container is restarted", 180)
     assert fewest >= 2
-    said = [text for one in pods(world) for text in events(world, one["metadata"]["name"], "LivenessRestartHeldBack")]
+    said = world.messages("LivenessRestartHeldBack")
     assert any("CloneSet web has" in text and "requires at least 2" in text for text in said), said
 
 

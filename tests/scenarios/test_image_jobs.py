@@ -103,7 +103,7 @@ def test_an_image_is_pulled_on_the_nodes_of_old_pods_before_they_are_updated(wor
     nodes_with_images(world)
     world.apply(CLONE_SET)
     eventually(lambda: status_is(world, readyReplicas=4), "four Pods are ready", 120)
-    ids = {one["metadata"]["uid"] for one in world.list("pod", "-l", "app=web")}
+    uids = world.uids("-l", "app=web")
     new_image(world, "nginx:1.26")
     (job,) = eventually(lambda: world.list("imagepulljob"), "an ImagePullJob is created")
     owner = job["metadata"]["ownerReferences"][0]
@@ -113,5 +113,5 @@ def test_an_image_is_pulled_on_the_nodes_of_old_pods_before_they_are_updated(wor
     assert (found["failed"], found["succeeded"] > 0) == (0, True)
     world.patch("cloneset", "web", {"spec": {"updateStrategy": {"rollingUpdate": {"partition": 0}}}})
     eventually(lambda: status_is(world, updatedReadyReplicas=4, readyReplicas=4), "all Pods are updated", 120)
-    assert {one["metadata"]["uid"] for one in world.list("pod", "-l", "app=web")} == ids
+    assert world.uids("-l", "app=web") == uids
     eventually(lambda: not world.list("imagepulljob"), "the job is deleted after the rollout", 60)

@@ -98,9 +98,8 @@ def test_containers_after_one_that_never_becomes_ready_never_start(world: World)
     eventually(lambda: "a" in started(world), "the first container runs")
 
     def told() -> bool:
-        field = "involvedObject.name=ordered,reason=LaunchPriorityWaiting"
-        events = world.list("event", "--field-selector", field)
-        return any("b cannot start until a (launch priority 0) is ready" in e["message"] for e in events)
+        text = "b cannot start until a (launch priority 0) is ready"
+        return any(text in one for one in world.messages("LaunchPriorityWaiting", about="ordered"))
 
     eventually(told, "the Pod reports what it waits for", 60)
     assert list(started(world)) == ["a"]

@@ -29,7 +29,7 @@ NATIVE: dict[str, tuple[dict[str, Any], str]] = {
 
 
 def uids(world: World) -> dict[str, str]:
-    return {one["metadata"]["name"]: one["metadata"]["uid"] for one in world.list("pods", "-l", "app=moving")}
+    return world.uids("-l", "app=moving")
 
 
 def are_adopted(world: World, app: str) -> bool:

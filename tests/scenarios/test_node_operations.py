@@ -6,18 +6,10 @@ from typing import Any
 
 import pytest
 
-from tests.scenarios.world import World, eventually, restarts
+from tests.scenarios.world import World, eventually, pod, restarts
 
-POD = """
-apiVersion: v1
-kind: Pod
-metadata: {name: web, labels: {app: web}}
-spec:
-  terminationGracePeriodSeconds: 2
-  containers:
-  - {name: main, image: "nginx:1.25"}
-  - {name: side, image: "busybox:1.36", command: [sleep, "100000"]}
-"""
+SIDE = '{name: side, image: "busybox:1.36", command: [sleep, "100000"]}'
+POD = pod(labels="app: web", grace=2, containers=f'[{{name: main, image: "nginx:1.25"}}, {SIDE}]')
 REQUEST = """
 apiVersion: apps.kruise.io/{version}
 kind: ContainerRecreateRequest
@@ -113,9 +105,9 @@ spec:
 """)
 
     def seen() -> dict[str, str | None]:
-        pod = world.get("pod", "web")
-        labels, annotations = pod["metadata"]["labels"], pod["metadata"].get("annotations", {})
-        conditions = {one["type"]: one["status"] for one in pod["status"].get("conditions", ())}
+        found = world.get("pod", "web")
+        labels, annotations = found["metadata"]["labels"], found["metadata"].get("annotations", {})
+        conditions = {one["type"]: one["status"] for one in found["status"].get("conditions", ())}
         return {
             "idle": labels.get("idle"),
             "spare": labels.get("spare"),

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.scenarios.world import World, eventually, is_ready
+from tests.scenarios.world import workload as workload_of
 
 FORBIDDEN = (
     'podunavailablebudget.policy.kruise.io "shop" is forbidden: pub unavailable allowed is negative (allowed 0, '
@@ -19,18 +20,6 @@ kind: PodUnavailableBudget
 metadata: {{name: shop}}
 spec: {{{spec}}}
 """
-WORKLOAD = """
-apiVersion: {version}
-kind: {kind}
-metadata: {{name: shop}}
-spec:
-  replicas: {replicas}
-  {more}
-  selector: {{matchLabels: {{app: shop}}}}
-  template:
-    metadata: {{labels: {{app: shop}}}}
-    spec: {{terminationGracePeriodSeconds: 1, containers: [{{name: main, image: "nginx:1.25"}}]}}
-"""
 READINESS_GATE = "example.com/let"
 BY_SELECTOR = "selector: {matchLabels: {app: shop}}"
 KINDS = {"Deployment": "apps/v1", "CloneSet": "apps.kruise.io/v1beta1"}
@@ -40,8 +29,9 @@ def by_target(kind: str) -> str:
     return f"targetRef: {{apiVersion: {KINDS[kind]}, kind: {kind}, name: shop}}"
 
 
-def workload(kind: str, replicas: int, more: str = "") -> str:
-    return WORKLOAD.format(version=KINDS[kind], kind=kind, replicas=replicas, more=more)
+def workload(kind: str, replicas: int, *pod: str) -> str:
+    """Return a manifest; ``pod`` are lines of its Pods' spec."""
+    return workload_of(kind, f"replicas: {replicas}", name="shop", version=KINDS[kind], pod=pod)
 
 
 def budget(spec: str, version: str = "v1beta1") -> str:
@@ -87,8 +77,7 @@ def test_deletions_respect_max_unavailable(world: World, kind: str, by: str) -> 
     whom = BY_SELECTOR if by == "selector" else by_target(kind)
     world.apply(budget(f"{whom}, maxUnavailable: 40%"))
     # No replacement Pod becomes ready before the test allows it.
-    gate = f"readinessGates: [{{conditionType: {READINESS_GATE}}}]"
-    world.apply(workload(kind, 5).replace("containers:", f"{gate}, containers:"))
+    world.apply(workload(kind, 5, f"readinessGates: [{{conditionType: {READINESS_GATE}}}]"))
     eventually(lambda: let_be_ready(world) == 5, "five Pods are ready", 90)
     eventually(lambda: numbers(world, 2, 5, 3, 5), "the budget counts five Pods", 60)
     names = pods(world)
@@ -172,21 +161,6 @@ OWN = {
     "StatefulSet": "rollingUpdate: {podUpdatePolicy: InPlaceOnly, maxUnavailable: 100%}",
     "DaemonSet": "rollingUpdate: {rollingUpdateType: InPlaceIfPossible, maxUnavailable: 100%}",
 }
-OURS = """
-apiVersion: apps.kruise.io/v1beta1
-kind: {kind}
-metadata: {{name: shop}}
-spec:
-  {more}
-  selector: {{matchLabels: {{app: shop}}}}
-  updateStrategy: {{type: RollingUpdate, {strategy}}}
-  template:
-    metadata: {{labels: {{app: shop}}}}
-    spec:
-      terminationGracePeriodSeconds: 1
-      readinessGates: [{{conditionType: InPlaceUpdateReady}}]
-      containers: [{{name: main, image: "{image}", command: [sleep, 999d]}}]
-"""
 SIDECARS = """
 apiVersion: apps.kruise.io/v1beta1
 kind: SidecarSet
@@ -201,9 +175,12 @@ spec:
 
 def ours(kind: str, image: str, strategy: str = "") -> str:
     """A workload of three Pods, or of one per node."""
-    more = {"StatefulSet": "{replicas: 3, podManagementPolicy: Parallel, serviceName: shop}", "DaemonSet": "{}"}
-    fields = more.get(kind, "{replicas: 3}").strip("{}").replace(", ", "\n  ")
-    return OURS.format(kind=kind, image=image, more=fields, strategy=strategy or OWN[kind])
+    more = {"StatefulSet": ["replicas: 3", "podManagementPolicy: Parallel", "serviceName: shop"], "DaemonSet": []}
+    fields = more.get(kind, ["replicas: 3"])
+    strategy = f"updateStrategy: {{type: RollingUpdate, {strategy or OWN[kind]}}}"
+    gate = "readinessGates: [{conditionType: InPlaceUpdateReady}]"
+    containers = f'[{{name: main, image: "{image}", command: [sleep, 999d]}}]'
+    return workload_of(kind, *fields, strategy, name="shop", pod=[gate], containers=containers)
 
 
 def uids(world: World) -> set[str]:
@@ -265,8 +242,7 @@ def test_workloads_that_replace_pods_wait_for_the_budget(world: World, kind: str
     eventually(lambda: numbers(world, 0, 3, 3, 3), "no Pod may be missing", 60)
     before = uids(world)
     world.apply(ours(kind, "busybox:1.36", strategy))
-    refused = ("events", "--field-selector", "reason=PubPreventPodDeletion")
-    eventually(lambda: world.list(*refused), "the workload has checked the budget", 60)
+    eventually(lambda: world.messages("PubPreventPodDeletion"), "the workload has checked the budget", 60)
     assert uids(world) == before
     assert failures(world) == []
     world.apply(budget(f"{BY_SELECTOR}, maxUnavailable: 100%"))

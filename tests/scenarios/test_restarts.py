@@ -8,36 +8,14 @@ from typing import Any
 
 import pytest
 
-from tests.scenarios.world import World, eventually
+from tests.scenarios.world import World, eventually, pod, workload
 
-STATEFUL_SET = """
-apiVersion: apps.kruise.io/v1beta1
-kind: StatefulSet
-metadata: {name: web}
-spec:
-  replicas: 1
-  serviceName: web
-  selector: {matchLabels: {app: web}}
-  template:
-    metadata: {labels: {app: web}}
-    spec:
-      terminationGracePeriodSeconds: 2
-      containers:
-      - {name: main, image: "nginx:1.25"}
-      - {name: side, image: "busybox:1.36", command: [sleep, "100000"]}
-      - {name: other, image: "busybox:1.36", command: [sleep, "100000"]}
-"""
-ONCE = """
-apiVersion: v1
-kind: Pod
-metadata: {name: once}
-spec:
-  restartPolicy: Never
-  terminationGracePeriodSeconds: 2
-  containers:
-  - {name: main, image: "nginx:1.25"}
-  - {name: side, image: "nginx:1.25", command: [sleep, "100000"]}
-"""
+MAIN = '{name: main, image: "nginx:1.25"}'
+SLEEPS = 'image: "busybox:1.36", command: [sleep, "100000"]'
+CONTAINERS = f"[{MAIN}, {{name: side, {SLEEPS}}}, {{name: other, {SLEEPS}}}]"
+STATEFUL_SET = workload("StatefulSet", "replicas: 1", "serviceName: web", grace=2, containers=CONTAINERS)
+SIDE = '{name: side, image: "nginx:1.25", command: [sleep, "100000"]}'
+ONCE = pod("restartPolicy: Never", name="once", grace=2, containers=f"[{MAIN}, {SIDE}]")
 
 
 def ask(world: World, pod: str, *containers: str, strategy: dict[str, Any] | None = None, **spec: Any) -> None:
@@ -74,14 +52,14 @@ def test_two_containers_restart_in_order_while_their_pod_is_out_of_service(world
     assert phases(ended(world)) == {"main": "Succeeded", "side": "Succeeded"}
     row, node = world.columns("containerrecreaterequest", "again"), world.get("pod", "web-0")["spec"]["nodeName"]
     assert row[:4] == ["again", "Completed", "web-0", node]
-    pod = eventually(lambda: world.pod_is_ready("web-0"), "the Pod is back in service", 60)
-    containers = {one["name"]: one for one in pod["status"]["containerStatuses"]}
+    found = eventually(lambda: world.pod_is_ready("web-0"), "the Pod is back in service", 60)
+    containers = {one["name"]: one for one in found["status"]["containerStatuses"]}
     assert {name: one["restartCount"] for name, one in containers.items()} == {"main": 1, "side": 1, "other": 0}
     # The second was stopped only when the first ran again.
     assert moment(containers["side"]["lastState"]["terminated"]["finishedAt"]) >= moment(
         containers["main"]["state"]["running"]["startedAt"]
     )
-    served = next(one for one in pod["status"]["conditions"] if one["type"] == "KruisePodReady")
+    served = next(one for one in found["status"]["conditions"] if one["type"] == "KruisePodReady")
     assert served["status"] == "True"
     assert moment(served["lastTransitionTime"]) >= moment(request["metadata"]["creationTimestamp"])
     gone = lambda: not world.list("containerrecreaterequest")  # noqa: E731

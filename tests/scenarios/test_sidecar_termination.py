@@ -93,10 +93,8 @@ def test_a_job_completes_when_its_main_container_has_ended(world: World, policy:
     assert codes(found) == {"main": 0, "side": 0}
     assert requests(world, found) == {"": ["side"]}
 
-    def told() -> bool:
-        events = world.list("events", f"--field-selector=involvedObject.name={found['metadata']['name']}")
-        return any(one["reason"] == "SidecarTerminator" and "[side] using crr" in one["message"] for one in events)
-
+    name = found["metadata"]["name"]
+    told = lambda: any("[side] using crr" in one for one in world.messages("SidecarTerminator", about=name))  # noqa: E731
     eventually(told, "an event reports it")
 
 

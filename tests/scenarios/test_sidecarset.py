@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.scenarios.world import SYSTEM_NAMESPACE, World, eventually, in_order
+from tests.scenarios.world import SYSTEM_NAMESPACE, World, eventually, in_order, pod, workload
 
 SIDECARSET = """
 apiVersion: apps.kruise.io/v1beta1
@@ -22,14 +22,12 @@ spec:
     volumeMounts: [{name: log-volume, mountPath: /var/log}]
   volumes: [{name: log-volume, emptyDir: {}}]
 """
-POD = """
-apiVersion: v1
-kind: Pod
-metadata: {name: web, labels: {app: nginx}}
-spec:
-  terminationGracePeriodSeconds: 1
-  containers: [{name: nginx, image: "nginx:1.25"}]
-"""
+NGINX = '[{name: nginx, image: "nginx:1.25"}]'
+POD = pod(labels="app: nginx", containers=NGINX)
+
+
+def deployment(replicas: object) -> str:
+    return workload("Deployment", f"replicas: {replicas}", version="apps/v1", app="nginx", containers=NGINX)
 
 
 def has_columns(world: World, *wanted: str) -> bool:
@@ -70,22 +68,10 @@ def test_a_new_pod_that_claims_to_be_finished_or_a_mirror_gets_its_sidecar(world
 @pytest.mark.behaviour("SS-40")
 def test_the_template_of_the_owner_is_unchanged(world: World) -> None:  # U-60
     world.apply(SIDECARSET)
-    world.apply("""
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: web}
-spec:
-  replicas: 2
-  selector: {matchLabels: {app: nginx}}
-  template:
-    metadata: {labels: {app: nginx}}
-    spec:
-      terminationGracePeriodSeconds: 1
-      containers: [{name: nginx, image: "nginx:1.25"}]
-""")
+    world.apply(deployment(2))
     eventually(lambda: has_columns(world, "2", "2", "2"), "the set counts both Pods")
-    deployment = world.get("deployment", "web")
-    assert in_order(deployment["spec"]["template"]["spec"]["containers"]) == ["nginx"]
+    template = world.get("deployment", "web")["spec"]["template"]
+    assert in_order(template["spec"]["containers"]) == ["nginx"]
     assert [in_order(pod["spec"]["containers"]) for pod in world.list("pod")] == [["sidecar1", "nginx"]] * 2
 
 

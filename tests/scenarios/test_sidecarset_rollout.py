@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.scenarios.test_sidecarset import POD, SIDECARSET
+from tests.scenarios.test_sidecarset import POD, SIDECARSET, deployment
 from tests.scenarios.world import World, eventually, is_ready, restarts
 
 OTHER_IMAGE = SIDECARSET.replace("busybox:1.36", "busybox:1.35")
@@ -24,19 +24,7 @@ spec:
     command: [sleep, 999d]
     upgradeStrategy: {upgradeType: HotUpgrade, hotUpgradeEmptyImage: "busybox:latest"}
 """
-DEPLOYMENT = """
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: web}
-spec:
-  replicas: REPLICAS
-  selector: {matchLabels: {app: nginx}}
-  template:
-    metadata: {labels: {app: nginx}}
-    spec:
-      terminationGracePeriodSeconds: 1
-      containers: [{name: nginx, image: "nginx:1.25"}]
-"""
+DEPLOYMENT = deployment("REPLICAS")
 
 
 def with_strategy(manifest: str, strategy: str) -> str:
@@ -98,11 +86,8 @@ def test_the_sidecar_restarts_in_place_and_the_app_container_does_not(world: Wor
     record = annotation(after, "kruise.io/sidecarset-hash")[world.namespace]
     assert record["controllerRevision"] == found["status"]["latestRevision"]
 
-    def told() -> list[str]:
-        return [one["message"] for one in world.list("events") if one["reason"] == "SidecarsUpdated"]
-
     wanted = f"SidecarSet {world.namespace}: sidecar1 busybox:1.36 → busybox:1.35"
-    assert eventually(told, "the Pod's event") == [wanted]
+    assert eventually(lambda: world.messages("SidecarsUpdated"), "the Pod's event") == {wanted}
 
 
 @pytest.mark.behaviour("SS-95", "SS-103")
@@ -173,8 +158,7 @@ def test_a_hot_upgrade_switches_containers(world: World) -> None:  # U-66
             seen = world.kubectl("exec", "web", "-n", world.namespace, "-c", twin, "--", "env").stdout
             assert f"SIDECARSET_VERSION={version}" in seen.splitlines()
     assert restarts(pod)["nginx"] == 0
-    messages = [one["message"] for one in world.list("events") if one["reason"] == "ResetContainerSucceed"]
-    assert set(messages) == {"reset sidecar container image empty successfully"}
+    assert world.messages("ResetContainerSucceed") == {"reset sidecar container image empty successfully"}
 
 
 @pytest.mark.behaviour("SS-71", "SS-72")

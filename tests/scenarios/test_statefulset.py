@@ -10,22 +10,9 @@ from typing import Any
 import pytest
 
 from tests.scenarios.conftest import LEVELS
-from tests.scenarios.world import World, eventually
+from tests.scenarios.world import World, eventually, workload
 
-SET = """
-apiVersion: apps.kruise.io/v1beta1
-kind: StatefulSet
-metadata: {name: web}
-spec:
-  replicas: 3
-  serviceName: web
-  selector: {matchLabels: {app: web}}
-  template:
-    metadata: {labels: {app: web}}
-    spec:
-      terminationGracePeriodSeconds: 1
-      containers: [{name: main, image: "nginx:1.25"}]
-"""
+SET = workload("StatefulSet", "replicas: 3", "serviceName: web")
 PARALLEL = SET.replace("serviceName: web", "serviceName: web\n  podManagementPolicy: Parallel")
 IN_PLACE = PARALLEL.replace(
     "    spec:\n", "    spec:\n      readinessGates: [{conditionType: InPlaceUpdateReady}]\n"
@@ -85,12 +72,8 @@ def test_a_native_manifest_works_with_our_api_version(world: World) -> None:
     assert labels["controller-revision-hash"] == status["updateRevision"]
     assert (one["spec"]["hostname"], one["spec"]["subdomain"]) == ("web-1", "web")
 
-    def told() -> bool:
-        events = world.list("events", "--field-selector", "reason=SuccessfulCreate")
-        wanted = {f"create Pod web-{n} in StatefulSet web successful" for n in range(3)}
-        return {event["message"] for event in events} >= wanted
-
-    eventually(told, "an event per Pod")
+    told = {f"create Pod web-{n} in StatefulSet web successful" for n in range(3)}
+    eventually(lambda: world.messages("SuccessfulCreate") >= told, "an event per Pod")
 
 
 @pytest.mark.behaviour("AS-57", "AS-140")
@@ -133,13 +116,8 @@ def test_statefulset_pods_are_updated_in_place(world: World) -> None:
         assert pod["spec"]["containers"][0]["image"] == "nginx:1.26"
         assert "pod-template-hash" not in pod["metadata"]["labels"]
     revision = world.get(KIND, "web")["status"]["updateRevision"]
-
-    def told() -> bool:
-        events = world.list("events", "--field-selector", "reason=SuccessfulUpdatePodInPlace")
-        text = f"successfully update pod web-2 in-place(revision {revision})"
-        return text in {event["message"] for event in events}
-
-    eventually(told, "the event of web-2")
+    text = f"successfully update pod web-2 in-place(revision {revision})"
+    eventually(lambda: text in world.messages("SuccessfulUpdatePodInPlace"), "the event of web-2")
 
 
 @pytest.mark.behaviour("AS-60", "AS-89")

@@ -206,7 +206,7 @@ def test_objects_of_a_predecessor_are_adopted(world: World) -> None:
     eventually(lambda: ready(world, 4), "all Pods are ready", 120)
     kind = "deployments.apps"
     before = {name: one["metadata"]["uid"] for name, one in subsets(world, kind).items()}
-    pods = {one["metadata"]["uid"] for one in world.list("pods", "-l", "app=web")}
+    pods = world.uids("-l", "app=web")
     world.kubectl("delete", "uniteddeployment", "web", "-n", world.namespace, "--cascade=orphan")
     world.apply(UNITED % ("deploymentTemplate", ""))
 
@@ -218,17 +218,13 @@ def test_objects_of_a_predecessor_are_adopted(world: World) -> None:
     eventually(adopted, "the workloads have a new owner")
     eventually(lambda: ready(world, 4), "all Pods are ready", 120)
     assert {name: one["metadata"]["uid"] for name, one in subsets(world, kind).items()} == before
-    assert {one["metadata"]["uid"] for one in world.list("pods", "-l", "app=web")} == pods
+    assert world.uids("-l", "app=web") == pods
 
 
 @pytest.mark.behaviour("UD-64")
 def test_an_autoscaler_respects_its_minimum_and_maximum(world: World) -> None:
     def autoscaled(*, least: int, most: int, wanted: int) -> None:
-        if world.autoscales:
-            world.apply(AUTOSCALER % (least, most))
-        else:
-            # No controller acts on autoscalers here: the test writes what it would.
-            world.kubectl("scale", "uniteddeployment", "web", "-n", world.namespace, f"--replicas={wanted}")
+        world.autoscale("UnitedDeployment", least=least, most=most, wanted=wanted)
         shares = {"one": 1, "two": wanted - 1}
         eventually(lambda: counts(world, "deployments.apps") == shares, "the rest follows", 120)
         eventually(lambda: ready(world, wanted), f"{wanted} Pods are ready", 120)
@@ -237,20 +233,6 @@ def test_an_autoscaler_respects_its_minimum_and_maximum(world: World) -> None:
     eventually(lambda: ready(world, 4), "all Pods are ready", 120)
     autoscaled(least=6, most=7, wanted=6)
     autoscaled(least=2, most=5, wanted=5)
-
-
-AUTOSCALER = """
-apiVersion: autoscaling/v2
-kind: HorizontalPodAutoscaler
-metadata: {name: web}
-spec:
-  minReplicas: %d
-  maxReplicas: %d
-  scaleTargetRef: {apiVersion: apps.kruise.io/v1beta1, kind: UnitedDeployment, name: web}
-  metrics:
-  - type: Resource
-    resource: {name: cpu, target: {type: Utilization, averageUtilization: 50}}
-"""
 
 
 @pytest.mark.behaviour("UD-19", "UD-23")

@@ -8,23 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.scenarios.world import World, eventually
+from tests.scenarios.world import World, eventually, workload
 
-CLONE_SET = """
-apiVersion: apps.kruise.io/v1beta1
-kind: CloneSet
-metadata: {name: shop}
-spec:
-  replicas: 5
-  selector: {matchLabels: {app: shop}}
-  template:
-    metadata: {labels: {app: shop}}
-    spec:
-      containers:
-      - name: main
-        image: registry.k8s.io/pause:3.10
-        resources: {requests: {cpu: 20m, memory: 16Mi}}
-"""
+MAIN = "[{name: main, image: registry.k8s.io/pause:3.10, resources: {requests: {cpu: 20m, memory: 16Mi}}}]"
+CLONE_SET = workload("CloneSet", "replicas: 5", name="shop", grace=30, containers=MAIN)
 DEPLOYMENT = CLONE_SET.replace("apps.kruise.io/v1beta1", "apps/v1").replace("kind: CloneSet", "kind: Deployment")
 SPREAD = """
 apiVersion: apps.kruise.io/v1beta1
@@ -112,7 +99,7 @@ def prices(world: World) -> Counter[tuple[str, str]]:
 
 
 def uids(world: World) -> set[str]:
-    return {pod["metadata"]["uid"] for pod in pods(world)}
+    return set(world.uids("-l", "app=shop").values())
 
 
 def available(world: World, kind: str, replicas: int) -> None:

@@ -28,6 +28,65 @@ _FINDINGS = 20_000
 Found = TypeVar("Found")
 
 
+NGINX = '[{name: main, image: "nginx:1.25"}]'
+
+
+def workload(
+    kind: str,
+    *fields: str,
+    name: str = "web",
+    app: str = "",
+    labels: str = "",
+    version: str = "apps.kruise.io/v1beta1",
+    pod: Sequence[str] = (),
+    grace: int = 1,
+    containers: str = NGINX,
+) -> str:
+    """Return the manifest of a workload. ``fields`` and ``pod``: lines of its spec and of its Pods' spec; ``app``: the
+    value of its Pods' label ``app``, by default ``name``."""
+    app = app or name
+    spec, pod_spec = "".join(f"  {line}\n" for line in fields), "".join(f"      {line}\n" for line in pod)
+    return f"""
+apiVersion: {version}
+kind: {kind}
+metadata: {{name: {name}, labels: {{{labels}}}}}
+spec:
+{spec}  selector: {{matchLabels: {{app: {app}}}}}
+  template:
+    metadata: {{labels: {{app: {app}}}}}
+    spec:
+      terminationGracePeriodSeconds: {grace}
+{pod_spec}      containers: {containers}
+"""
+
+
+def pod(*fields: str, name: str = "web", labels: str = "", grace: int = 1, containers: str = NGINX) -> str:
+    """Return the manifest of a Pod; ``fields`` are lines of its spec."""
+    spec = "".join(f"  {line}\n" for line in fields)
+    return f"""
+apiVersion: v1
+kind: Pod
+metadata: {{name: {name}, labels: {{{labels}}}}}
+spec:
+  terminationGracePeriodSeconds: {grace}
+{spec}  containers: {containers}
+"""
+
+
+_AUTOSCALER = """
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {{name: web}}
+spec:
+  minReplicas: {least}
+  maxReplicas: {most}
+  scaleTargetRef: {{apiVersion: apps.kruise.io/v1beta1, kind: {kind}, name: web}}
+  metrics:
+  - type: Resource
+    resource: {{name: cpu, target: {{type: Utilization, averageUtilization: 50}}}}
+"""
+
+
 class Kubectl(Protocol):
     def __call__(
         self, *arguments: str, stdin: str | None = None, check: bool = True
@@ -98,6 +157,15 @@ class World:
         """Return the Pods that are not terminating."""
         return [pod for pod in self.list("pods", *arguments) if "deletionTimestamp" not in pod["metadata"]]
 
+    def uids(self, *arguments: str) -> dict[str, str]:
+        """Return the UIDs of the Pods that are not terminating, by name."""
+        return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in self.pods(*arguments)}
+
+    def messages(self, reason: str, *, about: str = "") -> set[str]:
+        """Return the messages of the events with this reason, or only of those ``about`` one object."""
+        selector = f"reason={reason}" + (f",involvedObject.name={about}" if about else "")
+        return {event["message"] for event in self.list("events", f"--field-selector={selector}")}
+
     def list(self, kind: str, *arguments: str, namespace: str | None = None) -> list[dict[str, Any]]:
         text = self.kubectl("get", kind, "-n", namespace or self.namespace, "-o", "json", *arguments).stdout
         items: list[dict[str, Any]] = json.loads(text)["items"]
@@ -108,6 +176,13 @@ class World:
         how = "json" if isinstance(body, list) else "merge"
         arguments = ("-n", self.namespace, f"--type={how}", "-p", json.dumps(body), *arguments)
         return self.kubectl("patch", kind, name, *arguments, check=check).stderr
+
+    def autoscale(self, kind: str, *, least: int, most: int, wanted: int) -> None:
+        """Apply an autoscaler for an object named web. Where no controller acts on it, write what one would."""
+        if self.autoscales:
+            self.apply(_AUTOSCALER.format(kind=kind, least=least, most=most))
+        else:
+            self.patch(kind, "web", {"spec": {"replicas": wanted}}, "--subresource=scale")
 
     def evict(self, name: str, *, dry_run: bool = False) -> subprocess.CompletedProcess[str]:
         options = {"deleteOptions": {"dryRun": ["All"]}} if dry_run else {}
@@ -177,7 +252,6 @@ def is_ready(pod: dict[str, Any]) -> bool:
 
 
 def restarts(pod: dict[str, Any]) -> dict[str, int]:
-    """Return how often each container was restarted."""
     return {one["name"]: one["restartCount"] for one in pod["status"].get("containerStatuses", [])}
 
 
