@@ -29,6 +29,7 @@ def _documents(objects: Any) -> str:
 
 
 _MAP = config_map("settings", {"colour": "red", "size": "1"}, labels={"app": "web"})
+_BLUE, _GREEN = ({**_MAP, "data": {"colour": colour}} for colour in ("blue", "green"))
 _WEB = deployment("web", metadata={"labels": {"app": "web"}})
 _POD = pod("one", metadata={"labels": {"app": "web"}})
 _SERVICE = {
@@ -64,12 +65,12 @@ SCRIPTS: dict[str, list[Command]] = {
     "apply": [
         _CREATE,
         _CREATE,
-        kubectl("apply -f -", stdin={**_MAP, "data": {"colour": "blue"}}),
+        kubectl("apply -f -", stdin=_BLUE),
         kubectl("get configmap settings -o", "jsonpath={.data}"),
         kubectl("apply -f -", stdin=deployment("web", minReadySeconds=3)),
         kubectl("get deployment web -o", "jsonpath={.spec.minReadySeconds} {.metadata.generation} {.metadata.labels}"),
-        kubectl("apply -f - --dry-run=server", stdin={**_MAP, "data": {"colour": "green"}}),
-        kubectl("apply -f - --dry-run=client", stdin={**_MAP, "data": {"colour": "green"}}),
+        kubectl("apply -f - --dry-run=server", stdin=_GREEN),
+        kubectl("apply -f - --dry-run=client", stdin=_GREEN),
         kubectl("apply view-last-applied configmap settings"),
         kubectl("delete -f -", stdin=[_MAP, _WEB]),
     ],
@@ -81,17 +82,14 @@ SCRIPTS: dict[str, list[Command]] = {
     "apply-server-side": [
         kubectl("apply --server-side -f -", stdin=[_MAP, _WEB]),
         kubectl("apply --server-side -f -", stdin=_MAP),
-        kubectl("apply --server-side --field-manager=other -f -", stdin={**_MAP, "data": {"colour": "blue"}}),
-        kubectl(
-            "apply --server-side --field-manager=other --force-conflicts -f -",
-            stdin={**_MAP, "data": {"colour": "blue"}},
-        ),
+        kubectl("apply --server-side --field-manager=other -f -", stdin=_BLUE),
+        kubectl("apply --server-side --field-manager=other --force-conflicts -f -", stdin=_BLUE),
         kubectl("get configmap settings -o yaml --show-managed-fields"),
         kubectl("apply --server-side --dry-run=server -f -", stdin=_MAP),
     ],
     "apply-client-then-server-side": [
         kubectl("apply -f -", stdin=_MAP),
-        kubectl("apply --server-side -f -", stdin={**_MAP, "data": {"colour": "blue"}}),
+        kubectl("apply --server-side -f -", stdin=_BLUE),
     ],
     "managed-fields": [
         _CREATE,
@@ -102,8 +100,8 @@ SCRIPTS: dict[str, list[Command]] = {
         kubectl("edit configmap settings", editor="s/colour: red/colour: blue/"),
         kubectl("patch pod one --subresource=status --type=merge -p", '{"status":{"phase":"Running"}}'),
         kubectl("get pods,deployments,configmaps -o yaml --show-managed-fields"),
-        kubectl("apply --server-side -f -", stdin={**_MAP, "data": {"colour": "green"}}),
-        kubectl("apply --server-side --force-conflicts -f -", stdin={**_MAP, "data": {"colour": "green"}}),
+        kubectl("apply --server-side -f -", stdin=_GREEN),
+        kubectl("apply --server-side --force-conflicts -f -", stdin=_GREEN),
         kubectl("get configmap settings -o yaml --show-managed-fields"),
     ],
     "get": [
@@ -288,17 +286,14 @@ SCRIPTS: dict[str, list[Command]] = {
         kubectl("create deployment app2 --image=app:1 --dry-run=server -o name"),
         kubectl("run single --image=app:1 --restart=Never"),
         kubectl("get jobs,cronjobs,secrets,roles,rolebindings,quota,pdb"),
-        kubectl(
-            "create -f -",
-            stdin={"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "spare"}, "data": {"a": "b"}},
-        ),
+        kubectl("create -f -", stdin=config_map("spare", {"a": "b"})),
     ],
     "diff": [
         _CREATE,
         kubectl("diff -f -", stdin=_MAP),
         kubectl("diff -f -", stdin={**_MAP, "data": {"colour": "blue", "size": "1"}}),
         kubectl("diff -f -", stdin=config_map("fresh", {"a": "b"})),
-        kubectl("diff --server-side --force-conflicts -f -", stdin={**_MAP, "data": {"colour": "blue"}}),
+        kubectl("diff --server-side --force-conflicts -f -", stdin=_BLUE),
     ],
     "replace": [
         kubectl("create -f -", stdin=_MAP),
@@ -364,6 +359,11 @@ def _container(**more: Any) -> str:
     return json.dumps(pod("a", containers=[{"name": "a", "image": "b", **more}]))
 
 
+def _object(api_version: str, kind: str, **fields: Any) -> str:
+    return json.dumps({"apiVersion": api_version, "kind": kind, "metadata": {"name": "a"}, **fields})
+
+
+_JOB = {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "a", "image": "b"}]}}}
 #: Rejected manifests; kubectl's message for each must be the same.
 BROKEN: dict[str, str] = {
     "not-yaml": "a: b: c",
@@ -403,30 +403,13 @@ BROKEN: dict[str, str] = {
     "only-comments": "# nothing here\n",
     "tab": "apiVersion: v1\n\tkind: ConfigMap\n",
     "service-without-ports": "apiVersion: v1\nkind: Service\nmetadata:\n  name: a\nspec: {}\n",
-    "cron-schedule": json.dumps(
-        {
-            "apiVersion": "batch/v1",
-            "kind": "CronJob",
-            "metadata": {"name": "a"},
-            "spec": {
-                "schedule": "never",
-                "jobTemplate": {
-                    "spec": {
-                        "template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "a", "image": "b"}]}}
-                    }
-                },
-            },
-        }
-    ),
+    "cron-schedule": _object("batch/v1", "CronJob", spec={"schedule": "never", "jobTemplate": {"spec": _JOB}}),
     "definition-without-schema": json.dumps(
         definition("as", "A", {"name": "v1", "served": True, "storage": True}, group="example.com")
     ),
-    "webhook-without-side-effects": json.dumps(
-        {
-            "apiVersion": "admissionregistration.k8s.io/v1",
-            "kind": "ValidatingWebhookConfiguration",
-            "metadata": {"name": "a"},
-            "webhooks": [{"name": "a.example.com", "clientConfig": {"url": "https://127.0.0.1/"}}],
-        }
+    "webhook-without-side-effects": _object(
+        "admissionregistration.k8s.io/v1",
+        "ValidatingWebhookConfiguration",
+        webhooks=[{"name": "a.example.com", "clientConfig": {"url": "https://127.0.0.1/"}}],
     ),
 }

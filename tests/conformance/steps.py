@@ -83,6 +83,14 @@ class Case:
         self.id, self.steps, self.needs = id, steps, needs
 
 
+def is_served(status: int, _: Json) -> bool:
+    return status == 200
+
+
+def is_gone(status: int, _: Json) -> bool:
+    return status == 404
+
+
 def get(path: str, **more: Any) -> Call:
     return Call("GET", path, **_headers(more))
 
@@ -110,6 +118,14 @@ def apply(path: str, body: Json, *, manager: str = "tester", force: bool = False
 
 def quiet(call: Call) -> Call:
     return replace(call, quiet=True)
+
+
+def merge(path: str, body: Json, **more: Any) -> Call:
+    return patch(MERGE_PATCH, path, body, **more)
+
+
+def strategic(path: str, body: Json, **more: Any) -> Call:
+    return patch(STRATEGIC_PATCH, path, body, **more)
 
 
 def prepared(path: str, *bodies: Json) -> list[Call]:
@@ -153,7 +169,9 @@ def deployment(name: str, *, metadata: Mapping[str, Any] | None = None, **spec: 
     }
 
 
-CONFIG_MAPS = "/api/v1/namespaces/{ns}/configmaps"
-PODS = "/api/v1/namespaces/{ns}/pods"
-SERVICES = "/api/v1/namespaces/{ns}/services"
+NAMESPACE = "/api/v1/namespaces/{ns}"
+CONFIG_MAPS = f"{NAMESPACE}/configmaps"
+PODS = f"{NAMESPACE}/pods"
+SERVICES = f"{NAMESPACE}/services"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/{ns}/deployments"
+CONFIG_MAP, POD, DEPLOYMENT = f"{CONFIG_MAPS}/a", f"{PODS}/a", f"{DEPLOYMENTS}/a"

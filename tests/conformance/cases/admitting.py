@@ -3,9 +3,12 @@
 from typing import Any
 
 from tests.conformance.steps import (
+    CONFIG_MAP,
     CONFIG_MAPS,
+    DEPLOYMENT,
     DEPLOYMENTS,
-    MERGE_PATCH,
+    NAMESPACE,
+    POD,
     PODS,
     Call,
     Case,
@@ -15,7 +18,7 @@ from tests.conformance.steps import (
     delete,
     deployment,
     get,
-    patch,
+    merge,
     pod,
     post,
     prepared,
@@ -26,7 +29,6 @@ from tests.conformance.steps import (
 REGISTRATION = "/apis/admissionregistration.k8s.io/v1"
 _MUTATING = f"{REGISTRATION}/mutatingwebhookconfigurations"
 _VALIDATING = f"{REGISTRATION}/validatingwebhookconfigurations"
-OBJECT = f"{CONFIG_MAPS}/a"
 A = config_map("a", {"k": "v"})
 _MANAGED: Any = {
     "managed": True,
@@ -92,6 +94,12 @@ def allowing(resources: str, *operations: str, **more: Any) -> list[Call]:
     return validating(hook("allow", rule(resources, *operations, **more)))
 
 
+MADE = quiet(post(CONFIG_MAPS, A))
+_MADE_POD = quiet(post(PODS, pod("a")))
+_MADE_DEPLOYMENT = quiet(post(DEPLOYMENTS, deployment("a")))
+_ALLOWED = validating(hook("allow"))
+
+
 def created(id: str, *configurations: Call, body: Any = None, **more: Any) -> Case:
     return Case(id, *configurations, post(CONFIG_MAPS, body or A, keep=ANSWER, **more))
 
@@ -105,6 +113,10 @@ def _asks(
 ) -> Case:
     """Return the reviews that webhooks received during the calls."""
     return Case(id, *hooks, *calls, Hooks(keep, distinct))
+
+
+def _whole(id: str, hooks: list[Call], *calls: Call) -> Case:
+    return _asks(id, hooks, *calls, keep=("apiVersion", "kind", "path", "request"))
 
 
 def _ordered(id: str, *hooks: Call, keep: tuple[str, ...] = ("path",), **metadata: Any) -> Case:
@@ -135,8 +147,7 @@ _PATCHES = (
     "patch-missing", "patch-test-fails", "patch-nonsense", "patch-no-type", "patch-merge-type", "patch-empty",
     "patch-base64", "patch-name", "patch-wrong-type", "patch-unknown-field", "patch-data", "patch-and-deny",
 )  # fmt: skip
-_WHOLE = ("apiVersion", "kind", "path", "request")
-_RUNNING = patch(MERGE_PATCH, f"{PODS}/a/status", {"status": {"phase": "Running"}})
+_RUNNING = merge(f"{POD}/status", {"status": {"phase": "Running"}})
 _EVICTION = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "a"}}
 _BINDING = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "a"}, "target": {"kind": "Node", "name": "n"}}
 _AUTOSCALERS = "/apis/autoscaling/v2/namespaces/{ns}/horizontalpodautoscalers"
@@ -248,31 +259,23 @@ CASES = [
         ),
     ),
     # Requests.
-    _asks("review-of-a-create", validating(hook("allow")), quiet(post(CONFIG_MAPS, A)), keep=_WHOLE),
-    _asks(
+    _whole("review-of-a-create", _ALLOWED, MADE),
+    _whole(
         "review-of-an-update",
         allowing("configmaps", "UPDATE"),
-        quiet(post(CONFIG_MAPS, A)),
-        quiet(put(OBJECT, config_map("a", {"k": "w"}))),
-        keep=_WHOLE,
+        MADE,
+        quiet(put(CONFIG_MAP, config_map("a", {"k": "w"}))),
     ),
-    _asks(
+    _whole(
         "review-of-a-patch",
         allowing("configmaps", "UPDATE"),
-        quiet(post(CONFIG_MAPS, A)),
-        quiet(patch(MERGE_PATCH, OBJECT, {"data": {"k": "w"}}, query={"fieldManager": "me"})),
-        keep=_WHOLE,
+        MADE,
+        quiet(merge(CONFIG_MAP, {"data": {"k": "w"}}, query={"fieldManager": "me"})),
     ),
-    _asks(
-        "review-of-a-delete",
-        allowing("configmaps", "DELETE"),
-        quiet(post(CONFIG_MAPS, A)),
-        quiet(delete(OBJECT)),
-        keep=_WHOLE,
-    ),
+    _whole("review-of-a-delete", allowing("configmaps", "DELETE"), MADE, quiet(delete(CONFIG_MAP))),
     _asks(
         "review-of-a-dry-run",
-        validating(hook("allow")),
+        _ALLOWED,
         quiet(post(CONFIG_MAPS, A, query={"dryRun": "All"})),
         keep=("request.dryRun", "request.options"),
     ),
@@ -285,32 +288,26 @@ CASES = [
         )
         for suffix, registered in (("", validating), ("-mutating", mutating))
     ),
-    _asks(
-        "review-of-an-eviction",
-        allowing("pods/eviction"),
-        quiet(post(PODS, pod("a"))),
-        quiet(post(f"{PODS}/a/eviction", _EVICTION)),
-        keep=_WHOLE,
-    ),
+    _whole("review-of-an-eviction", allowing("pods/eviction"), _MADE_POD, quiet(post(f"{POD}/eviction", _EVICTION))),
     _asks(
         "review-of-a-scale",
         allowing("deployments/scale", group="apps"),
-        quiet(post(DEPLOYMENTS, deployment("a"))),
-        quiet(patch(MERGE_PATCH, f"{DEPLOYMENTS}/a/scale", {"spec": {"replicas": 2}})),
+        _MADE_DEPLOYMENT,
+        quiet(merge(f"{DEPLOYMENT}/scale", {"spec": {"replicas": 2}})),
         keep=_of_request("kind resource subResource requestKind object.spec oldObject.spec name"),
         distinct=True,
     ),
     _asks(
         "review-of-a-binding",
         allowing("pods/binding"),
-        quiet(post(PODS, pod("a"))),
-        quiet(post(f"{PODS}/a/binding", _BINDING)),
+        _MADE_POD,
+        quiet(post(f"{POD}/binding", _BINDING)),
         keep=_of_request("kind subResource operation object name"),
     ),
     _asks(
         "review-of-a-status",
         allowing("pods/status"),
-        quiet(post(PODS, pod("a"))),
+        _MADE_POD,
         quiet(_RUNNING),
         keep=_of_request("kind resource subResource operation object.status.phase oldObject.status.phase"),
     ),
@@ -318,8 +315,8 @@ CASES = [
         "review-of-finalizers",
         allowing("configmaps", "UPDATE", "DELETE"),
         quiet(post(CONFIG_MAPS, config_map("a", finalizers=["example.com/hold"]))),
-        quiet(delete(OBJECT)),
-        quiet(patch(MERGE_PATCH, OBJECT, {"metadata": {"finalizers": None}})),
+        quiet(delete(CONFIG_MAP)),
+        quiet(merge(CONFIG_MAP, {"metadata": {"finalizers": None}})),
         keep=_of_request("operation object.metadata.finalizers oldObject.metadata.finalizers"),
     ),
     _asks(
@@ -332,64 +329,46 @@ CASES = [
     ),
     _asks(
         "review-of-an-apply",
-        validating(hook("allow")),
-        quiet(apply(OBJECT, A, manager="me")),
+        _ALLOWED,
+        quiet(apply(CONFIG_MAP, A, manager="me")),
         keep=_of_request("operation options oldObject name"),
     ),
     _asks(
         "review-of-a-deployment",
         allowing("deployments", group="apps"),
-        quiet(post(DEPLOYMENTS, deployment("a"))),
+        _MADE_DEPLOYMENT,
         keep=_of_request("kind requestResource object.spec object.kind"),
     ),
     # Which webhooks are called, and when.
     *(
-        _asks(id, hooks, quiet(post(CONFIG_MAPS, A)), quiet(put(OBJECT, config_map("a"))), quiet(delete(OBJECT)))
-        for id, hooks in (
-            ("all-operations", validating(hook("allow"))),
-            ("some-operations", allowing("configmaps", "CREATE", "DELETE")),
-        )
+        _asks(id, hooks, MADE, quiet(put(CONFIG_MAP, config_map("a"))), quiet(delete(CONFIG_MAP)))
+        for id, hooks in (("all-operations", _ALLOWED), ("some-operations", allowing("configmaps", "CREATE", "DELETE")))
     ),
-    _asks(
-        "not-when-reading",
-        validating(hook("allow")),
-        quiet(post(CONFIG_MAPS, A)),
-        quiet(get(OBJECT)),
-        quiet(get(CONFIG_MAPS)),
-    ),
-    _asks(
-        "unchanged-update",
-        allowing("configmaps", "UPDATE"),
-        quiet(post(CONFIG_MAPS, A)),
-        quiet(patch(MERGE_PATCH, OBJECT, {})),
-    ),
-    _asks("invalid-object", validating(hook("allow")), _quietly(post(CONFIG_MAPS, config_map("A_")))),
+    _asks("not-when-reading", _ALLOWED, MADE, quiet(get(CONFIG_MAP)), quiet(get(CONFIG_MAPS))),
+    _asks("unchanged-update", allowing("configmaps", "UPDATE"), MADE, quiet(merge(CONFIG_MAP, {}))),
+    _asks("invalid-object", _ALLOWED, _quietly(post(CONFIG_MAPS, config_map("A_")))),
     _asks("invalid-object-mutating", mutating(hook("allow")), _quietly(post(CONFIG_MAPS, config_map("A_")))),
-    _asks("existing-object", validating(hook("allow")), quiet(post(CONFIG_MAPS, A)), _quietly(post(CONFIG_MAPS, A))),
+    _asks("existing-object", _ALLOWED, MADE, _quietly(post(CONFIG_MAPS, A))),
     _asks(
         "missing-object",
-        validating(hook("allow")),
-        _quietly(delete(OBJECT)),
-        _quietly(put(OBJECT, A)),
-        _quietly(patch(MERGE_PATCH, OBJECT, {})),
+        _ALLOWED,
+        _quietly(delete(CONFIG_MAP)),
+        _quietly(put(CONFIG_MAP, A)),
+        _quietly(merge(CONFIG_MAP, {})),
     ),
     _asks(
         "stale-update",
         allowing("configmaps", "UPDATE"),
-        quiet(post(CONFIG_MAPS, A)),
-        _quietly(put(OBJECT, config_map("a", {}, resourceVersion="1"))),
+        MADE,
+        _quietly(put(CONFIG_MAP, config_map("a", {}, resourceVersion="1"))),
     ),
-    _asks("subresources-apart", allowing("pods"), quiet(post(PODS, pod("a"))), quiet(_RUNNING)),
+    _asks("subresources-apart", allowing("pods"), _MADE_POD, quiet(_RUNNING)),
     _asks(
-        "all-subresources",
-        allowing("pods/*"),
-        quiet(post(PODS, pod("a"))),
-        quiet(_RUNNING),
-        keep=_of_request("subResource operation"),
+        "all-subresources", allowing("pods/*"), _MADE_POD, quiet(_RUNNING), keep=_of_request("subResource operation")
     ),
-    _asks("scope-of-clusters", allowing("configmaps", scope="Cluster"), quiet(post(CONFIG_MAPS, A))),
-    _asks("scope-of-namespaces", allowing("configmaps", scope="Namespaced"), quiet(post(CONFIG_MAPS, A))),
-    _asks("other-group", allowing("deployments"), quiet(post(DEPLOYMENTS, deployment("a")))),
+    _asks("scope-of-clusters", allowing("configmaps", scope="Cluster"), MADE),
+    _asks("scope-of-namespaces", allowing("configmaps", scope="Namespaced"), MADE),
+    _asks("other-group", allowing("deployments"), _MADE_DEPLOYMENT),
     _asks(
         "equivalent-version",
         allowing("horizontalpodautoscalers", group="autoscaling"),
@@ -407,18 +386,18 @@ CASES = [
         validating(hook("allow", objectSelector={"matchLabels": {"x": "1"}})),
         quiet(post(CONFIG_MAPS, config_map("a", labels={"x": "1"}))),
         quiet(post(CONFIG_MAPS, config_map("b"))),
-        quiet(patch(MERGE_PATCH, OBJECT, {"metadata": {"labels": {"x": "2"}}})),
-        quiet(delete(OBJECT)),
+        quiet(merge(CONFIG_MAP, {"metadata": {"labels": {"x": "2"}}})),
+        quiet(delete(CONFIG_MAP)),
     ),
     _asks(
         "namespace-selector",
         validating(hook("allow", namespaceSelector={"matchLabels": {"kubernetes.io/metadata.name": "elsewhere"}})),
-        quiet(post(CONFIG_MAPS, A)),
+        MADE,
     ),
     _asks(
         "namespace-itself",
         allowing("namespaces", "UPDATE"),
-        quiet(patch(MERGE_PATCH, "/api/v1/namespaces/{ns}", {"metadata": {"labels": {"x": "1"}}})),
+        quiet(merge(NAMESPACE, {"metadata": {"labels": {"x": "1"}}})),
         keep=_of_request("name namespace operation"),
     ),
     *(
@@ -437,7 +416,7 @@ CASES = [
     ),
     Case(
         "mutating-before-validating",
-        *validating(hook("allow")),
+        *_ALLOWED,
         *mutating(_label_hook("m"), name="m"),
         quiet(post(CONFIG_MAPS, config_map("a"))),
         Hooks(("path", "request.object.metadata.labels")),
@@ -460,7 +439,7 @@ CASES = [
     Case(
         "defaults-before-mutating",
         *mutating(hook("allow", rule("pods"))),
-        quiet(post(PODS, pod("a"))),
+        _MADE_POD,
         Hooks(
             _of_request(
                 "object.spec.containers.0.terminationMessagePath object.spec.restartPolicy object.status "
@@ -473,20 +452,20 @@ CASES = [
         "managed-fields-taken-away",
         *mutating(hook("patch-untracked", rule("configmaps", "CREATE"))),
         post(CONFIG_MAPS, A, **_MANAGED),
-        patch(MERGE_PATCH, OBJECT, {"data": {"k": "w"}}, **_MANAGED),
-        put(OBJECT, config_map("a", {"k": "x"}), **_MANAGED),
-        apply(OBJECT, config_map("a", {"k": "y"}), **_MANAGED),
-        apply(OBJECT, config_map("a", {"l": "y"}), **_MANAGED),
-        patch(MERGE_PATCH, OBJECT, {"data": {"k": "z"}}, **_MANAGED),
+        merge(CONFIG_MAP, {"data": {"k": "w"}}, **_MANAGED),
+        put(CONFIG_MAP, config_map("a", {"k": "x"}), **_MANAGED),
+        apply(CONFIG_MAP, config_map("a", {"k": "y"}), **_MANAGED),
+        apply(CONFIG_MAP, config_map("a", {"l": "y"}), **_MANAGED),
+        merge(CONFIG_MAP, {"data": {"k": "z"}}, **_MANAGED),
     ),
     Case(
         "managed-fields-of-a-pod-taken-away",
         *mutating(hook("patch-untracked", rule("pods", "CREATE"))),
         post(PODS, pod("a"), **_MANAGED),
-        patch(MERGE_PATCH, f"{PODS}/a/status", {"status": {"message": "m"}}, **_MANAGED),
-        patch(MERGE_PATCH, f"{PODS}/a", {"metadata": {"labels": {"x": "1"}}}, **_MANAGED),
+        merge(f"{POD}/status", {"status": {"message": "m"}}, **_MANAGED),
+        merge(POD, {"metadata": {"labels": {"x": "1"}}}, **_MANAGED),
         apply(
-            f"{PODS}/a",
+            POD,
             {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "labels": {"y": "1"}}},
             managed=True,
             keep=("metadata.labels", "metadata.managedFields.*.manager", "metadata.managedFields.*.operation"),
@@ -498,33 +477,33 @@ CASES = [
     Case(
         "own-configurations-are-not-asked-about",
         *validating(hook("deny", rule("*", group="admissionregistration.k8s.io"), namespaceSelector={})),
-        quiet(patch(MERGE_PATCH, f"{_VALIDATING}/a-{{ns}}", {"metadata": {"labels": {"x": "1"}}})),
+        quiet(merge(f"{_VALIDATING}/a-{{ns}}", {"metadata": {"labels": {"x": "1"}}})),
         Hooks(("path",)),
     ),
     # Dry run and side effects.
-    created("dry-run", *validating(hook("allow")), query={"dryRun": "All"}),
+    created("dry-run", *_ALLOWED, query={"dryRun": "All"}),
     created("dry-run-on-dry-run", *validating(hook("allow", sideEffects="NoneOnDryRun")), query={"dryRun": "All"}),
     created("delete-denied", *validating(hook("deny", rule("configmaps", "DELETE"))), body=config_map("a")),
     Case(
         "delete-is-denied",
         *prepared(CONFIG_MAPS, A),
         *validating(hook("deny", rule("configmaps", "DELETE"))),
-        delete(OBJECT),
-        get(OBJECT, keep=("metadata.deletionTimestamp",)),
+        delete(CONFIG_MAP),
+        get(CONFIG_MAP, keep=("metadata.deletionTimestamp",)),
         delete(CONFIG_MAPS, query={"labelSelector": "!x", "fieldSelector": "metadata.name=a"}),
     ),
     Case(
         "update-is-denied",
         *prepared(CONFIG_MAPS, A),
         *validating(hook("deny", rule("configmaps", "UPDATE"))),
-        put(OBJECT, config_map("a"), keep=ANSWER),
-        patch(MERGE_PATCH, OBJECT, {"data": {"k": "w"}}, keep=ANSWER),
+        put(CONFIG_MAP, config_map("a"), keep=ANSWER),
+        merge(CONFIG_MAP, {"data": {"k": "w"}}, keep=ANSWER),
     ),
     Case(
         "eviction-is-denied",
         *prepared(PODS, pod("a")),
         *validating(hook("deny", rule("pods/eviction"))),
-        post(f"{PODS}/a/eviction", _EVICTION),
+        post(f"{POD}/eviction", _EVICTION),
     ),
     Case(
         "configuration-removed",
@@ -560,10 +539,8 @@ CASES = [
     Case(
         "generation",
         quiet(post(_VALIDATING, _configuration("Validating", (hook("allow"),), "g"))),
-        patch(
-            MERGE_PATCH, f"{_VALIDATING}/g-{{ns}}", {"metadata": {"labels": {"a": "b"}}}, keep=["metadata.generation"]
-        ),
-        patch(MERGE_PATCH, f"{_VALIDATING}/g-{{ns}}", {"webhooks": []}, keep=["metadata.generation"]),
+        merge(f"{_VALIDATING}/g-{{ns}}", {"metadata": {"labels": {"a": "b"}}}, keep=["metadata.generation"]),
+        merge(f"{_VALIDATING}/g-{{ns}}", {"webhooks": []}, keep=["metadata.generation"]),
     ),
     *(
         Case(

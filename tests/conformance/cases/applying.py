@@ -5,10 +5,11 @@ from typing import Any
 
 from tests.conformance.steps import (
     APPLY_PATCH,
+    CONFIG_MAP,
     CONFIG_MAPS,
-    DEPLOYMENTS,
+    DEPLOYMENT,
     JSON,
-    MERGE_PATCH,
+    POD,
     PODS,
     SERVICES,
     Call,
@@ -17,7 +18,7 @@ from tests.conformance.steps import (
     config_map,
     delete,
     get,
-    patch,
+    merge,
     pod,
     post,
     prepared,
@@ -25,7 +26,6 @@ from tests.conformance.steps import (
     quiet,
 )
 
-_OBJECT = f"{CONFIG_MAPS}/a"
 _MANAGED: Any = {
     "managed": True,
     "keep": ("metadata.managedFields", "data", "metadata.labels", "message", "reason", "code", "details"),
@@ -38,22 +38,22 @@ def _map(data: dict[str, str] | None = None, **metadata: Any) -> dict[str, Any]:
 
 
 def _applied(data: dict[str, str] | None = None, **more: Any) -> Call:
-    return apply(_OBJECT, _map(data, **more.pop("metadata", {})), **_MANAGED, **more)
+    return apply(CONFIG_MAP, _map(data, **more.pop("metadata", {})), **_MANAGED, **more)
 
 
 def _put(data: dict[str, str], **metadata: Any) -> Call:
-    return put(_OBJECT, _map(data, **metadata), **_MANAGED)
+    return put(CONFIG_MAP, _map(data, **metadata), **_MANAGED)
 
 
 def _patched(manager: str) -> Call:
-    return patch(MERGE_PATCH, _OBJECT, {"data": {"k": "w"}}, query={"fieldManager": manager}, **_MANAGED)
+    return merge(CONFIG_MAP, {"data": {"k": "w"}}, query={"fieldManager": manager}, **_MANAGED)
 
 
 def _deploys(
     *containers: Any, keep: Sequence[str] = (), managed: bool = False, manager: str = "tester", **spec: Any
 ) -> Call:
     body = _deployment(*containers, **spec)
-    return apply(f"{DEPLOYMENTS}/a", body, keep=keep, managed=managed, manager=manager)
+    return apply(DEPLOYMENT, body, keep=keep, managed=managed, manager=manager)
 
 
 def _deployment(*containers: Any, **spec: Any) -> dict[str, Any]:
@@ -115,7 +115,7 @@ _REFUSED: dict[str, tuple[Any, dict[str, str]]] = {
 }
 
 CASES = [
-    Case("creates", _applied({"k": "v"}), get(_OBJECT)),
+    Case("creates", _applied({"k": "v"}), get(CONFIG_MAP)),
     Case("again", quiet(_applied({"k": "v"})), _applied({"k": "v"})),
     Case("change", quiet(_applied({"k": "v"})), _applied({"k": "w"})),
     Case("takes-away", quiet(_applied({"k": "v", "l": "w"})), _applied({"k": "v"})),
@@ -152,13 +152,13 @@ CASES = [
         "labels",
         quiet(_applied({}, metadata={"labels": {"a": "1", "b": "2"}})),
         _applied({}, metadata={"labels": {"a": "1"}}),
-        patch(MERGE_PATCH, _OBJECT, {"metadata": {"labels": {"c": "3"}}}, keep=["metadata.labels"]),
+        merge(CONFIG_MAP, {"metadata": {"labels": {"c": "3"}}}, keep=["metadata.labels"]),
         _applied({}, metadata={"labels": {"a": "9"}}),
     ),
     Case(
         "metadata-owned",
         _applied({}, metadata={"annotations": {"a": "b"}, "finalizers": ["example.com/a"], "labels": {"a": "b"}}),
-        patch(MERGE_PATCH, _OBJECT, {"metadata": {"finalizers": None}}, managed=True, keep=["metadata.managedFields"]),
+        merge(CONFIG_MAP, {"metadata": {"finalizers": None}}, managed=True, keep=["metadata.managedFields"]),
     ),
     Case(
         "version-matches",
@@ -173,7 +173,7 @@ CASES = [
     ),
     Case("uid-wrong", quiet(_applied({"k": "v"})), _applied({"k": "w"}, metadata={"uid": "7"})),
     *(
-        Case(f"body-{id}", Call("PATCH", _OBJECT, body, query=query, headers={"Content-Type": APPLY_PATCH}))
+        Case(f"body-{id}", Call("PATCH", CONFIG_MAP, body, query=query, headers={"Content-Type": APPLY_PATCH}))
         for id, (body, query) in _REFUSED.items()
     ),
     Case("in-no-namespace", apply("/api/v1/namespaces/no-such/configmaps/a", _map({"k": "v"}))),
@@ -187,13 +187,7 @@ CASES = [
     Case(
         "replicas-handed-over",
         quiet(_deploys(_ONE, replicas=0, paused=True)),
-        patch(
-            MERGE_PATCH,
-            f"{DEPLOYMENTS}/a/scale",
-            {"spec": {"replicas": 2}},
-            query={"fieldManager": "scaler"},
-            keep=["spec"],
-        ),
+        merge(f"{DEPLOYMENT}/scale", {"spec": {"replicas": 2}}, query={"fieldManager": "scaler"}, keep=["spec"]),
         _deploys(_ONE, replicas=1, paused=True, keep=["message", "spec.replicas"]),
         _deploys(_ONE, paused=True, keep=["message", "spec.replicas"]),
     ),
@@ -238,7 +232,7 @@ CASES = [
         "pod-status",
         *prepared(PODS, pod("a")),
         apply(
-            f"{PODS}/a/status",
+            f"{POD}/status",
             {
                 "apiVersion": "v1",
                 "kind": "Pod",
@@ -258,7 +252,7 @@ CASES = [
         "status-of-a-deployment",
         quiet(_deploys(_ONE, replicas=0, paused=True)),
         apply(
-            f"{DEPLOYMENTS}/a/status",
+            f"{DEPLOYMENT}/status",
             {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "a"}, "status": {"collisionCount": 3}},
             keep=["status.collisionCount"],
         ),
@@ -304,7 +298,7 @@ CASES = [
     Case(
         "ownership-ends-with-deletion",
         quiet(_applied({"k": "v"})),
-        quiet(delete(_OBJECT)),
+        quiet(delete(CONFIG_MAP)),
         _applied({"k": "w"}, manager="other"),
     ),
     Case(
@@ -316,7 +310,7 @@ CASES = [
         "json-body",
         Call(
             "PATCH",
-            _OBJECT,
+            CONFIG_MAP,
             _map({"k": "v"}),
             query={"fieldManager": "m"},
             headers={"Content-Type": f"{APPLY_PATCH}; charset=utf-8", "Accept": JSON},

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.conformance.definitions import FREE, GROUP, NUMBER, TEXT, definition, fields
-from tests.conformance.steps import MERGE_PATCH, TABLE, Call, Case, Step, delete, get, patch, post, put, quiet
+from tests.conformance.steps import TABLE, Call, Case, Step, delete, get, is_gone, is_served, merge, post, put, quiet
 from tests.kit.objects import version
 
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -44,7 +44,7 @@ def _validated(id: str, how: str, spec: Any, *keep: str) -> Case:
 
 
 def _served(in_version: str = "v1") -> Call:
-    return get(_things(in_version), until=lambda status, _: status == 200, keep=("kind",), quiet=True)
+    return get(_things(in_version), until=is_served, keep=("kind",), quiet=True)
 
 
 def _defined(*versions: dict[str, Any], **spec: Any) -> list[Call]:
@@ -53,7 +53,7 @@ def _defined(*versions: dict[str, Any], **spec: Any) -> list[Call]:
 
 
 def _redefined(*keep: str, quiet: bool = False, **spec: Any) -> Call:
-    return patch(MERGE_PATCH, f"{_CRDS}/things.{_OWN}", {"spec": spec}, keep=keep, quiet=quiet)
+    return merge(f"{_CRDS}/things.{_OWN}", {"spec": spec}, keep=keep, quiet=quiet)
 
 
 def _answers(*specs: Any) -> list[Call]:
@@ -350,21 +350,19 @@ CASES = [
             _widget({"size": 2}, metadata={"name": "a", "resourceVersion": "${0.metadata.resourceVersion}"}),
             keep=["metadata.generation", "spec"],
         ),
-        patch(MERGE_PATCH, _WIDGET, {"metadata": {"labels": {"a": "b"}}}, keep=["metadata.generation"]),
+        merge(_WIDGET, {"metadata": {"labels": {"a": "b"}}}, keep=["metadata.generation"]),
     ),
     *(
         _changing_widget(
             f"status-of-another-{precondition}",
-            patch(MERGE_PATCH, f"{_WIDGET}/status", {"metadata": {precondition: "7"}, "status": {"phase": "Mine"}}),
+            merge(f"{_WIDGET}/status", {"metadata": {precondition: "7"}, "status": {"phase": "Mine"}}),
         )
         for precondition in ("uid", "resourceVersion")
     ),
     _about_widget(
         "table",
         quiet(post(_WIDGETS, _widget(_ALL_COLUMNS))),
-        quiet(
-            patch(MERGE_PATCH, f"{_WIDGET}/status", {"status": {"conditions": [{"type": "Ready", "status": "True"}]}})
-        ),
+        quiet(merge(f"{_WIDGET}/status", {"status": {"conditions": [{"type": "Ready", "status": "True"}]}})),
         get(_WIDGETS, accept=TABLE),
     ),
     _changing_widget("table-of-little", get(_WIDGET, accept=TABLE, keep=["rows.*.cells"])),
@@ -396,8 +394,8 @@ CASES = [
             until=_has("Established", "True"),
             keep=["status", "metadata.generation", "spec.names"],
         ),
-        get(f"/apis/{_OWN}/v1", until=lambda status, _: status == 200, drop=["resources.*.storageVersionHash"]),
-        get(f"/apis/{_OWN}", until=lambda status, _: status == 200),
+        get(f"/apis/{_OWN}/v1", until=is_served, drop=["resources.*.storageVersionHash"]),
+        get(f"/apis/{_OWN}", until=is_served),
     ),
     *(_refused(id, crd) for id, crd in _BAD_DEFINITIONS.items()),
     *(_refused(f"schema-{id}", _own(version(schema=schema))) for id, schema in _BAD_SCHEMAS.items()),
@@ -412,14 +410,14 @@ CASES = [
         *_defined(),
         quiet(post(_things(), _thing())),
         delete(f"{_CRDS}/things.{_OWN}", keep=["status.acceptedNames", "kind", "metadata.finalizers"]),
-        get(f"{_CRDS}/things.{_OWN}", until=lambda status, _: status == 404, keep=["code"]),
-        get(f"{_things()}/a", until=lambda status, _: status == 404, keep=["code"]),
+        get(f"{_CRDS}/things.{_OWN}", until=is_gone, keep=["code"]),
+        get(f"{_things()}/a", until=is_gone, keep=["code"]),
     ),
     Case(
         "definition-served-again",
         *_defined(),
         _redefined(quiet=True, versions=list(_TWO)),
-        get(_things("v2"), until=lambda status, _: status == 200, keep=["kind", "apiVersion"]),
+        get(_things("v2"), until=is_served, keep=["kind", "apiVersion"]),
         get(f"{_CRDS}/things.{_OWN}", keep=["status.storedVersions"]),
     ),
     Case(
@@ -487,7 +485,7 @@ CASES = [
         post(_things(), _thing(spec={"low": 2, "high": 1}), keep=_ERROR),
         post(_things(), _thing(spec={"low": 0}), keep=_ERROR),
         post(_things(), _thing(spec={"low": 1, "high": 2, "fixed": "x"}), keep=_ERROR),
-        patch(MERGE_PATCH, f"{_things()}/a", {"spec": {"fixed": "y"}}, keep=_ERROR),
+        merge(f"{_things()}/a", {"spec": {"fixed": "y"}}, keep=_ERROR),
     ),
     # Versions.
     Case(
@@ -496,7 +494,7 @@ CASES = [
         post(_things("v2"), _thing(in_version="v2", spec={"a": 1}), keep=["apiVersion", "spec"]),
         get(f"{_things('v1')}/a", keep=["apiVersion", "spec", "metadata.generation"]),
         get(_things("v2"), keep=["apiVersion", "items.*.apiVersion"]),
-        patch(MERGE_PATCH, f"{_things('v2')}/a", {"spec": {"b": 2}}, keep=["apiVersion", "spec"]),
+        merge(f"{_things('v2')}/a", {"spec": {"b": 2}}, keep=["apiVersion", "spec"]),
         post(_things("v1"), _thing("b", in_version="v2")),
     ),
     Case(
@@ -511,7 +509,7 @@ CASES = [
         get(f"{_things('v2')}/a", keep=["apiVersion", "spec", "metadata.name"]),
         post(_things("v2"), _thing("b", in_version="v2", spec={"b": 1}), keep=["apiVersion", "spec"]),
         get(_things("v2"), keep=["apiVersion", "items.*.apiVersion", "items.*.spec"]),
-        patch(MERGE_PATCH, f"{_things('v2')}/a", {"spec": {"c": 2}}, keep=["apiVersion", "spec"]),
+        merge(f"{_things('v2')}/a", {"spec": {"c": 2}}, keep=["apiVersion", "spec"]),
     ),
     *map(_converted, ("failure", "uid", "count", "version", "name", "labels", "text")),
     Case(

@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.conformance.steps import (
+    CONFIG_MAP,
     CONFIG_MAPS,
     DEPLOYMENTS,
-    MERGE_PATCH,
+    NAMESPACE,
+    POD,
     PODS,
     Call,
     Case,
@@ -15,7 +17,8 @@ from tests.conformance.steps import (
     delete,
     deployment,
     get,
-    patch,
+    is_gone,
+    merge,
     pod,
     post,
     prepared,
@@ -23,8 +26,6 @@ from tests.conformance.steps import (
     quiet,
 )
 
-_OBJECT = f"{CONFIG_MAPS}/a"
-_POD = f"{PODS}/a"
 _HELD = config_map("a", {"k": "v"}, finalizers=["example.com/hold"])
 _DELETION = (
     "metadata.deletionTimestamp",
@@ -36,11 +37,8 @@ _DELETION = (
     "kind",
     "details",
 )
+_OWNER = f"{CONFIG_MAPS}/o"
 _OWN = {"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": "${0.metadata.uid}"}
-
-
-def gone(status: int, _: Any) -> bool:
-    return status == 404
 
 
 def _owned(name: str, finalizers: Sequence[str] = (), **owner: Any) -> dict[str, Any]:
@@ -68,12 +66,24 @@ def _pod_on_node(id: str, *steps: Step, **spec: Any) -> Case:
     return _pod(id, *steps, nodeName="n", **spec)
 
 
+def _deleted(path: str = CONFIG_MAP, options: Any = None, **more: Any) -> Call:
+    return delete(path, options, keep=_DELETION, **more)
+
+
+def _seen(path: str = CONFIG_MAP) -> Call:
+    return get(path, keep=_DELETION)
+
+
+def _code(path: str = CONFIG_MAP) -> Call:
+    return get(path, keep=("code",))
+
+
 def _ends(path: str) -> Call:
-    return get(path, until=gone, keep=("code",))
+    return get(path, until=is_gone, keep=("code",))
 
 
-def _released(path: str = _OBJECT, keep: tuple[str, ...] = ()) -> Call:
-    return patch(MERGE_PATCH, path, {"metadata": {"finalizers": None}}, keep=keep)
+def _released(path: str = CONFIG_MAP, keep: tuple[str, ...] = ()) -> Call:
+    return merge(path, {"metadata": {"finalizers": None}}, keep=keep)
 
 
 _ODD_OPTIONS: dict[str, Any] = {
@@ -100,113 +110,93 @@ _QUERIES = {
 }
 
 CASES = [
-    _plain("plain", delete(_OBJECT), get(_OBJECT)),
-    Case("missing", delete(_OBJECT)),
-    _plain("twice", quiet(delete(_OBJECT)), delete(_OBJECT)),
+    _plain("plain", delete(CONFIG_MAP), get(CONFIG_MAP)),
+    Case("missing", delete(CONFIG_MAP)),
+    _plain("twice", quiet(delete(CONFIG_MAP)), delete(CONFIG_MAP)),
     _held(
         "finalizer",
-        delete(_OBJECT),
-        get(_OBJECT, keep=_DELETION),
-        delete(_OBJECT, keep=_DELETION),
-        patch(MERGE_PATCH, _OBJECT, {"data": {"k": "w"}}, keep=("data", "message")),
-        patch(
-            MERGE_PATCH,
-            _OBJECT,
+        delete(CONFIG_MAP),
+        _seen(),
+        _deleted(),
+        merge(CONFIG_MAP, {"data": {"k": "w"}}, keep=("data", "message")),
+        merge(
+            CONFIG_MAP,
             {"metadata": {"finalizers": ["example.com/hold", "example.com/more"]}},
             keep=("message", "reason", "details", "metadata.finalizers"),
         ),
         _released(keep=("kind", "metadata.finalizers", "metadata.deletionTimestamp")),
-        get(_OBJECT, keep=("code",)),
+        _code(),
     ),
     _held(
         "finalizer-removed-by-update",
-        quiet(delete(_OBJECT)),
-        put(_OBJECT, config_map("a"), keep=_DELETION),
-        get(_OBJECT, keep=("code",)),
+        quiet(delete(CONFIG_MAP)),
+        put(CONFIG_MAP, config_map("a"), keep=_DELETION),
+        _code(),
     ),
     _held(
         "finalizer-deletion-time-is-kept",
-        quiet(delete(_OBJECT)),
-        patch(MERGE_PATCH, _OBJECT, {"metadata": {"deletionTimestamp": None}}, keep=_DELETION),
+        quiet(delete(CONFIG_MAP)),
+        merge(CONFIG_MAP, {"metadata": {"deletionTimestamp": None}}, keep=_DELETION),
     ),
-    _held("finalizer-create-again", quiet(delete(_OBJECT)), post(CONFIG_MAPS, config_map("a"))),
-    _held(
-        "finalizer-dry-run",
-        delete(_OBJECT, query={"dryRun": "All"}, keep=_DELETION),
-        get(_OBJECT, keep=_DELETION),
-    ),
+    _held("finalizer-create-again", quiet(delete(CONFIG_MAP)), post(CONFIG_MAPS, config_map("a"))),
+    _held("finalizer-dry-run", _deleted(CONFIG_MAP, query={"dryRun": "All"}), _seen()),
     Case(
         "two-finalizers",
         *prepared(CONFIG_MAPS, config_map("a", finalizers=["example.com/a", "example.com/b"])),
-        quiet(delete(_OBJECT)),
-        patch(MERGE_PATCH, _OBJECT, {"metadata": {"finalizers": ["example.com/b"]}}, keep=("metadata.finalizers",)),
-        get(_OBJECT, keep=("metadata.finalizers",)),
+        quiet(delete(CONFIG_MAP)),
+        merge(CONFIG_MAP, {"metadata": {"finalizers": ["example.com/b"]}}, keep=("metadata.finalizers",)),
+        get(CONFIG_MAP, keep=("metadata.finalizers",)),
     ),
-    _plain("uid-right", delete(_OBJECT, _options(preconditions={"uid": "${0.metadata.uid}"}))),
+    _plain("uid-right", delete(CONFIG_MAP, _options(preconditions={"uid": "${0.metadata.uid}"}))),
     _plain(
         "version-right",
-        delete(_OBJECT, _options(preconditions={"resourceVersion": "${0.metadata.resourceVersion}"})),
+        delete(CONFIG_MAP, _options(preconditions={"resourceVersion": "${0.metadata.resourceVersion}"})),
     ),
-    *(_plain(f"options-{id}", delete(_OBJECT, _options(**options))) for id, options in _ODD_OPTIONS.items()),
-    *(_plain(f"query-{id}", delete(_OBJECT, query=query)) for id, query in _QUERIES.items()),
-    _plain("body-nonsense", delete(_OBJECT, "{")),
-    _plain("body-empty-object", delete(_OBJECT, {})),
+    *(_plain(f"options-{id}", delete(CONFIG_MAP, _options(**options))) for id, options in _ODD_OPTIONS.items()),
+    *(_plain(f"query-{id}", delete(CONFIG_MAP, query=query)) for id, query in _QUERIES.items()),
+    _plain("body-nonsense", delete(CONFIG_MAP, "{")),
+    _plain("body-empty-object", delete(CONFIG_MAP, {})),
     _held(
         "body-and-query",
         delete(
-            _OBJECT, _options(propagationPolicy="Background"), query={"propagationPolicy": "Orphan"}, keep=_DELETION
+            CONFIG_MAP, _options(propagationPolicy="Background"), query={"propagationPolicy": "Orphan"}, keep=_DELETION
         ),
     ),
     _plain(
         "foreground",
         delete(
-            _OBJECT,
+            CONFIG_MAP,
             _options(propagationPolicy="Foreground"),
             keep=("metadata.finalizers", "metadata.deletionGracePeriodSeconds", "status"),
         ),
-        _ends(_OBJECT),
+        _ends(CONFIG_MAP),
     ),
     _plain(
         "orphan",
-        delete(_OBJECT, _options(propagationPolicy="Orphan"), keep=("metadata.finalizers", "status")),
-        _ends(_OBJECT),
+        delete(CONFIG_MAP, _options(propagationPolicy="Orphan"), keep=("metadata.finalizers", "status")),
+        _ends(CONFIG_MAP),
     ),
     # Pods terminate gracefully while they are bound to a node.
-    _pod("unscheduled", delete(_POD, keep=_DELETION), get(_POD, keep=("code",))),
-    _pod_on_node("on-a-node", delete(_POD, keep=_DELETION), get(_POD, keep=_DELETION), delete(_POD, keep=_DELETION)),
-    _pod_on_node("grace", delete(_POD, keep=_DELETION), terminationGracePeriodSeconds=7),
+    _pod("unscheduled", _deleted(POD), _code(POD)),
+    _pod_on_node("on-a-node", _deleted(POD), _seen(POD), _deleted(POD)),
+    _pod_on_node("grace", _deleted(POD), terminationGracePeriodSeconds=7),
     _pod_on_node(
-        "grace-zero-in-spec",
-        delete(_POD, keep=_DELETION),
-        get(_POD, keep=("code", *_DELETION)),
-        terminationGracePeriodSeconds=0,
+        "grace-zero-in-spec", _deleted(POD), get(POD, keep=("code", *_DELETION)), terminationGracePeriodSeconds=0
     ),
-    _pod_on_node(
-        "grace-asked",
-        *(delete(_POD, _options(gracePeriodSeconds=seconds), keep=_DELETION) for seconds in (5, 9, 2)),
-    ),
-    _pod_on_node("now", delete(_POD, _options(gracePeriodSeconds=0), keep=_DELETION), get(_POD, keep=("code",))),
-    _pod_on_node(
-        "then-now",
-        quiet(delete(_POD)),
-        delete(_POD, _options(gracePeriodSeconds=0), keep=_DELETION),
-        get(_POD, keep=("code",)),
-    ),
+    _pod_on_node("grace-asked", *(_deleted(POD, _options(gracePeriodSeconds=seconds)) for seconds in (5, 9, 2))),
+    _pod_on_node("now", _deleted(POD, _options(gracePeriodSeconds=0)), _code(POD)),
+    _pod_on_node("then-now", quiet(delete(POD)), _deleted(POD, _options(gracePeriodSeconds=0)), _code(POD)),
     _pod_on_node(
         "ended",
-        quiet(patch(MERGE_PATCH, f"{_POD}/status", {"status": {"phase": "Succeeded"}})),
-        delete(_POD, keep=("metadata.deletionGracePeriodSeconds",)),
-        get(_POD, keep=("code",)),
+        quiet(merge(f"{POD}/status", {"status": {"phase": "Succeeded"}})),
+        delete(POD, keep=("metadata.deletionGracePeriodSeconds",)),
+        _code(POD),
     ),
     _pod(
-        "finalizer",
-        delete(_POD, keep=_DELETION),
-        _released(_POD, _DELETION),
-        get(_POD, keep=("code",)),
-        metadata={"finalizers": ["example.com/hold"]},
+        "finalizer", _deleted(POD), _released(POD, _DELETION), _code(POD), metadata={"finalizers": ["example.com/hold"]}
     ),
-    _pod_on_node("dry-run", delete(_POD, query={"dryRun": "All"}, keep=_DELETION), get(_POD, keep=_DELETION)),
-    _pod_on_node("uid-wrong", delete(_POD, _options(preconditions={"uid": "7"}))),
+    _pod_on_node("dry-run", _deleted(POD, query={"dryRun": "All"}), _seen(POD)),
+    _pod_on_node("uid-wrong", delete(POD, _options(preconditions={"uid": "7"}))),
     Case(
         "deployment-background",
         *prepared(DEPLOYMENTS, deployment("a")),
@@ -214,10 +204,7 @@ CASES = [
     ),
     # Garbage collection.
     Case(
-        "dependents-go",
-        *prepared(CONFIG_MAPS, config_map("o"), _owned("a")),
-        quiet(delete(f"{CONFIG_MAPS}/o")),
-        _ends(_OBJECT),
+        "dependents-go", *prepared(CONFIG_MAPS, config_map("o"), _owned("a")), quiet(delete(_OWNER)), _ends(CONFIG_MAP)
     ),
     Case(
         "dependents-of-dependents-go",
@@ -227,37 +214,37 @@ CASES = [
             _owned("a"),
             config_map("b", ownerReferences=[{**_OWN, "name": "a", "uid": "${1.metadata.uid}"}]),
         ),
-        quiet(delete(f"{CONFIG_MAPS}/o")),
+        quiet(delete(_OWNER)),
         _ends(f"{CONFIG_MAPS}/b"),
     ),
     Case(
         "dependents-stay-when-orphaned",
         *prepared(CONFIG_MAPS, config_map("o"), _owned("a")),
-        quiet(delete(f"{CONFIG_MAPS}/o", _options(propagationPolicy="Orphan"))),
-        _ends(f"{CONFIG_MAPS}/o"),
-        get(_OBJECT, keep=("metadata.ownerReferences", "code")),
+        quiet(delete(_OWNER, _options(propagationPolicy="Orphan"))),
+        _ends(_OWNER),
+        get(CONFIG_MAP, keep=("metadata.ownerReferences", "code")),
     ),
     Case(
         "foreground-waits-for-blocking-dependents",
         *prepared(CONFIG_MAPS, config_map("o"), _owned("a", finalizers=["example.com/hold"], blockOwnerDeletion=True)),
-        delete(f"{CONFIG_MAPS}/o", _options(propagationPolicy="Foreground"), keep=("metadata.finalizers",)),
-        get(_OBJECT, until=lambda _, body: "deletionTimestamp" in body["metadata"], keep=("metadata.finalizers",)),
-        get(f"{CONFIG_MAPS}/o", keep=("metadata.finalizers",)),
+        delete(_OWNER, _options(propagationPolicy="Foreground"), keep=("metadata.finalizers",)),
+        get(CONFIG_MAP, until=lambda _, body: "deletionTimestamp" in body["metadata"], keep=("metadata.finalizers",)),
+        get(_OWNER, keep=("metadata.finalizers",)),
         quiet(_released()),
-        _ends(f"{CONFIG_MAPS}/o"),
+        _ends(_OWNER),
     ),
     Case(
         "foreground-does-not-wait-for-others",
         *prepared(CONFIG_MAPS, config_map("o"), _owned("a", finalizers=["example.com/hold"])),
-        quiet(delete(f"{CONFIG_MAPS}/o", _options(propagationPolicy="Foreground"))),
-        _ends(f"{CONFIG_MAPS}/o"),
-        get(_OBJECT, until=lambda _, body: "deletionTimestamp" in body["metadata"], keep=("metadata.finalizers",)),
+        quiet(delete(_OWNER, _options(propagationPolicy="Foreground"))),
+        _ends(_OWNER),
+        get(CONFIG_MAP, until=lambda _, body: "deletionTimestamp" in body["metadata"], keep=("metadata.finalizers",)),
     ),
     Case(
         "dependents-of-nobody-go",
         *prepared(CONFIG_MAPS, config_map("o")),
         *prepared(CONFIG_MAPS, _owned("a", uid="11111111-2222-4333-8444-555555555555")),
-        _ends(_OBJECT),
+        _ends(CONFIG_MAP),
     ),
     Case(
         "one-owner-left",
@@ -265,9 +252,9 @@ CASES = [
         *prepared(
             CONFIG_MAPS, config_map("a", ownerReferences=[_OWN, {**_OWN, "name": "p", "uid": "${1.metadata.uid}"}])
         ),
-        quiet(delete(f"{CONFIG_MAPS}/o")),
+        quiet(delete(_OWNER)),
         get(
-            _OBJECT,
+            CONFIG_MAP,
             until=lambda _, body: len(body["metadata"]["ownerReferences"]) == 1,
             keep=("metadata.ownerReferences",),
         ),
@@ -305,23 +292,23 @@ CASES = [
             query={"labelSelector": "!none", "fieldSelector": "metadata.name=a"},
             keep=("items.*.metadata.name",),
         ),
-        get(_OBJECT, keep=("metadata.finalizers", "metadata.deletionTimestamp")),
+        get(CONFIG_MAP, keep=("metadata.finalizers", "metadata.deletionTimestamp")),
     ),
     Case("collection-bad-selector", delete(CONFIG_MAPS, query={"labelSelector": "a in ("})),
     Case("collection-of-namespaces", delete("/api/v1/namespaces")),
     # Namespaces.
     _plain(
         "namespace",
-        delete("/api/v1/namespaces/{ns}", drop=["status.conditions", "metadata.resourceVersion"]),
+        delete(NAMESPACE, drop=["status.conditions", "metadata.resourceVersion"]),
         post(CONFIG_MAPS, config_map("b")),
-        get("/api/v1/namespaces/{ns}", until=gone),
-        get(_OBJECT),
+        get(NAMESPACE, until=is_gone),
+        get(CONFIG_MAP),
     ),
     _held(
         "namespace-waits-for-finalizers",
-        quiet(delete("/api/v1/namespaces/{ns}")),
+        quiet(delete(NAMESPACE)),
         get(
-            "/api/v1/namespaces/{ns}",
+            NAMESPACE,
             until=lambda _, body: any(
                 one["type"] == "NamespaceFinalizersRemaining" and one["status"] == "True"
                 for one in (body["status"].get("conditions") or ())
@@ -336,7 +323,7 @@ CASES = [
         ),
         post(PODS, pod("b")),
         quiet(_released()),
-        _ends("/api/v1/namespaces/{ns}"),
+        _ends(NAMESPACE),
     ),
     Case("namespace-default", delete("/api/v1/namespaces/default")),
     Case("namespace-kube-system", delete("/api/v1/namespaces/kube-system")),

@@ -1,7 +1,7 @@
 """Discovery: groups, versions and resources, in both forms; health; the part of OpenAPI that kubectl reads."""
 
 from tests.conformance.record import AGGREGATED, GROUP_VERSIONS
-from tests.conformance.steps import Case, get
+from tests.conformance.steps import Case, get, is_served
 
 _PATHS = [f"/apis/{one}" if "/" in one else f"/api/{one}" for one in GROUP_VERSIONS]
 _GROUPS = sorted({one.split("/")[0] for one in GROUP_VERSIONS if "/" in one})
@@ -40,7 +40,7 @@ CASES = [
     ),
     Case(
         "custom-resources",
-        get(f"/apis/{_GROUP}", until=lambda status, _: status == 200),
+        get(f"/apis/{_GROUP}", until=is_served),
         get(
             f"/apis/{_GROUP}/v1",
             until=lambda status, body: status == 200 and len(body["resources"]) >= 3,

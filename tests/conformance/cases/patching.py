@@ -3,10 +3,13 @@
 from typing import Any
 
 from tests.conformance.steps import (
+    CONFIG_MAP,
     CONFIG_MAPS,
+    DEPLOYMENT,
     DEPLOYMENTS,
     JSON_PATCH,
     MERGE_PATCH,
+    POD,
     PODS,
     SERVICES,
     STRATEGIC_PATCH,
@@ -15,30 +18,30 @@ from tests.conformance.steps import (
     config_map,
     deployment,
     get,
+    merge,
     patch,
     pod,
     prepared,
+    strategic,
 )
 
 _A = config_map("a", {"k": "v", "l": "w"}, labels={"x": "1"})
-_OBJECT = f"{CONFIG_MAPS}/a"
-_DEPLOYMENT = f"{DEPLOYMENTS}/a"
 _KEEP = ("code", "reason", "message", "details", "data", "metadata.labels", "metadata.name", "immutable")
 
 
 def _json(id: str, *operations: Any) -> Case:
-    return Case(f"json-{id}", *prepared(CONFIG_MAPS, _A), patch(JSON_PATCH, _OBJECT, list(operations), keep=_KEEP))
+    return Case(f"json-{id}", *prepared(CONFIG_MAPS, _A), patch(JSON_PATCH, CONFIG_MAP, list(operations), keep=_KEEP))
 
 
 def _merge(id: str, body: Any) -> Case:
-    return Case(f"merge-{id}", *prepared(CONFIG_MAPS, _A), patch(MERGE_PATCH, _OBJECT, body, keep=_KEEP))
+    return Case(f"merge-{id}", *prepared(CONFIG_MAPS, _A), merge(CONFIG_MAP, body, keep=_KEEP))
 
 
 def _strategic(id: str, body: Any, *, keep: tuple[str, ...] = ("spec",), on: Any = None) -> Case:
     return Case(
         f"strategic-{id}",
         *prepared(DEPLOYMENTS, on or _THREE),
-        patch(STRATEGIC_PATCH, _DEPLOYMENT, body, keep=(*keep, "message", "code")),
+        strategic(DEPLOYMENT, body, keep=(*keep, "message", "code")),
     )
 
 
@@ -66,7 +69,7 @@ def _second(id: str, field: str, value: Any) -> Case:
 
 def _owner(**more: Any) -> Call:
     body = {"metadata": {"ownerReferences": [{**more, "uid": "${0.metadata.uid}"}]}}
-    return patch(STRATEGIC_PATCH, _OBJECT, body, keep=["metadata.ownerReferences"])
+    return strategic(CONFIG_MAP, body, keep=["metadata.ownerReferences"])
 
 
 def _tolerated(key: str) -> dict[str, Any]:
@@ -74,11 +77,11 @@ def _tolerated(key: str) -> dict[str, Any]:
 
 
 def _tolerations(*keep: str, path: str, **operation: Any) -> Call:
-    return patch(JSON_PATCH, f"{PODS}/a", [{"path": f"/spec/tolerations{path}", **operation}], keep=keep)
+    return patch(JSON_PATCH, POD, [{"path": f"/spec/tolerations{path}", **operation}], keep=keep)
 
 
 def _conditions(*conditions: Any, keep: tuple[str, ...] = ("status.conditions.*.type",)) -> Call:
-    return patch(STRATEGIC_PATCH, f"{PODS}/a/status", {"status": {"conditions": list(conditions)}}, keep=keep)
+    return strategic(f"{POD}/status", {"status": {"conditions": list(conditions)}}, keep=keep)
 
 
 _TEMPLATE = {
@@ -183,7 +186,7 @@ CASES = [
     Case(
         "merge-replaces-lists",
         *prepared(DEPLOYMENTS, _THREE),
-        patch(MERGE_PATCH, _DEPLOYMENT, _containers({"name": "four", "image": "four:1"}), keep=_IMAGES),
+        merge(DEPLOYMENT, _containers({"name": "four", "image": "four:1"}), keep=_IMAGES),
     ),
     _strategic("container", _containers({"name": "two", "image": "two:2"}), keep=_IMAGES),
     _strategic("add-container", _containers({"name": "zero", "image": "zero:1"}), keep=_IMAGES),
@@ -271,13 +274,8 @@ CASES = [
             SERVICES,
             {"metadata": {"name": "a"}, "spec": {"ports": [{"name": "a", "port": 80}, {"name": "b", "port": 81}]}},
         ),
-        patch(
-            STRATEGIC_PATCH,
-            f"{SERVICES}/a",
-            {"spec": {"ports": [{"port": 81, "targetPort": 8081}]}},
-            keep=["spec.ports"],
-        ),
-        patch(STRATEGIC_PATCH, f"{SERVICES}/a", {"spec": {"ports": [{"port": 82}]}}, keep=["message"]),
+        strategic(f"{SERVICES}/a", {"spec": {"ports": [{"port": 81, "targetPort": 8081}]}}, keep=["spec.ports"]),
+        strategic(f"{SERVICES}/a", {"spec": {"ports": [{"port": 82}]}}, keep=["message"]),
     ),
     Case(
         "strategic-conditions",
@@ -302,22 +300,18 @@ CASES = [
             "/apis/conformance.example.com/v1/namespaces/{ns}/gadgets",
             {"apiVersion": "conformance.example.com/v1", "kind": "Gadget", "metadata": {"name": "a"}},
         ),
-        patch(STRATEGIC_PATCH, "/apis/conformance.example.com/v1/namespaces/{ns}/gadgets/a", {"spec": {"a": 1}}),
+        strategic("/apis/conformance.example.com/v1/namespaces/{ns}/gadgets/a", {"spec": {"a": 1}}),
         needs=["gadgets"],
     ),
     Case(
-        "patch-missing",
-        patch(MERGE_PATCH, _OBJECT, {"data": {}}),
-        patch(JSON_PATCH, _OBJECT, []),
-        patch(STRATEGIC_PATCH, _OBJECT, {}),
+        "patch-missing", merge(CONFIG_MAP, {"data": {}}), patch(JSON_PATCH, CONFIG_MAP, []), strategic(CONFIG_MAP, {})
     ),
-    Case("patch-with-force", *prepared(CONFIG_MAPS, _A), patch(MERGE_PATCH, _OBJECT, {}, query={"force": "true"})),
+    Case("patch-with-force", *prepared(CONFIG_MAPS, _A), merge(CONFIG_MAP, {}, query={"force": "true"})),
     Case(
         "patch-manager",
         *prepared(CONFIG_MAPS, _A),
-        patch(
-            MERGE_PATCH,
-            _OBJECT,
+        merge(
+            CONFIG_MAP,
             {"data": {"k": "w"}},
             query={"fieldManager": "me"},
             managed=True,
@@ -327,7 +321,7 @@ CASES = [
     Case(
         "patch-nothing-keeps-version",
         *prepared(CONFIG_MAPS, _A),
-        patch(MERGE_PATCH, _OBJECT, {"data": {"k": "v"}}),
+        merge(CONFIG_MAP, {"data": {"k": "v"}}),
         get(
             "/api/v1/namespaces/{ns}/configmaps",
             query={
@@ -342,7 +336,7 @@ CASES = [
         Case(
             f"body-{id}",
             *prepared(CONFIG_MAPS, _A),
-            Call("PATCH", _OBJECT, body, headers={"Content-Type": kind} if kind else {}),
+            Call("PATCH", CONFIG_MAP, body, headers={"Content-Type": kind} if kind else {}),
         )
         for id, (kind, body) in _WRONG_TYPES.items()
     ),

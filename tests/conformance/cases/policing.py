@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from tests.conformance.cases.admitting import ANSWER, HERE, OBJECT, REGISTRATION, A, created, rule
-from tests.conformance.steps import CONFIG_MAPS, Call, Case, config_map, delete, post, quiet
+from tests.conformance.cases.admitting import ANSWER, HERE, MADE, REGISTRATION, created, rule
+from tests.conformance.steps import CONFIG_MAP, CONFIG_MAPS, Call, Case, config_map, delete, post, quiet
 
 _POLICIES = f"{REGISTRATION}/validatingadmissionpolicies"
 _BINDINGS = f"{REGISTRATION}/validatingadmissionpolicybindings"
@@ -80,8 +80,8 @@ CASES = [
     created("namespace", *policy({"expression": "namespaceObject.metadata.name == 'x'", "message": "not x"})),
     Case(
         "of-deletions",
-        quiet(post(CONFIG_MAPS, A)),
+        MADE,
         *policy({"expression": "request.operation != 'DELETE'", "message": "it stays"}),
-        delete(OBJECT, keep=ANSWER),
+        delete(CONFIG_MAP, keep=ANSWER),
     ),
 ]

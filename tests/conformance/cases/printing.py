@@ -1,8 +1,9 @@
 """The smallest object of each kind: its defaults, its table row, and Pods in every state."""
 
+from collections.abc import Sequence
 from typing import Any
 
-from tests.conformance.steps import MERGE_PATCH, PODS, TABLE, Case, patch, pod, post, prepared
+from tests.conformance.steps import POD, PODS, TABLE, Case, merge, pod, post, prepared
 
 _TEMPLATE = {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [{"name": "main", "image": "app"}]}}
 _SELECTOR = {"matchLabels": {"app": "a"}}
@@ -212,6 +213,12 @@ def _status(**status: Any) -> dict[str, Any]:
     return {"status": status}
 
 
+def _phase(phase: str, *containers: Any, init: Sequence[Any] = (), **more: Any) -> dict[str, Any]:
+    """A status with these statuses of containers and init containers."""
+    lists = {"containerStatuses": list(containers), "initContainerStatuses": list(init)}
+    return _status(phase=phase, **{name: found for name, found in lists.items() if found}, **more)
+
+
 def _container(state: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"name": "main", "image": "app:1", "imageID": "", "ready": False, "restartCount": 0, "state": state, **more}
 
@@ -220,38 +227,31 @@ def _waiting(reason: str) -> dict[str, Any]:
     return {"waiting": {"reason": reason}}
 
 
+def _ended(code: int, **more: Any) -> dict[str, Any]:
+    return {"terminated": {"exitCode": code, **more}}
+
+
 _RUNNING = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
-_DONE = {"terminated": {"exitCode": 0, "reason": "Completed"}}
+_DONE = _ended(0, reason="Completed")
 _READY = [{"type": "Ready", "status": "True"}]
-_LAST = {"terminated": {"exitCode": 1, "finishedAt": "2020-01-01T00:00:00Z"}}
+_INITIALIZED = {"type": "Initialized", "status": "True"}
+_LAST = _ended(1, finishedAt="2020-01-01T00:00:00Z")
+_UP = _container(_RUNNING, ready=True)
 _STATES: dict[str, dict[str, Any]] = {
-    "pending": _status(phase="Pending"),
-    "running": _status(
-        phase="Running",
-        containerStatuses=[_container(_RUNNING, ready=True)],
-        conditions=_READY,
-        podIPs=[{"ip": "10.9.9.9"}],
-        podIP="10.9.9.9",
-    ),
-    "not-ready": _status(phase="Running", containerStatuses=[_container(_RUNNING)]),
-    "waiting": _status(phase="Pending", containerStatuses=[_container(_waiting("ImagePullBackOff"))]),
-    "crashing": _status(
-        phase="Running",
-        containerStatuses=[_container(_waiting("CrashLoopBackOff"), restartCount=4, lastState=_LAST)],
-    ),
-    "restarted": _status(phase="Running", containerStatuses=[_container(_RUNNING, ready=True, restartCount=2)]),
-    "completed": _status(phase="Succeeded", containerStatuses=[_container(_DONE)]),
-    "failed": _status(
-        phase="Failed", containerStatuses=[_container({"terminated": {"exitCode": 3, "reason": "Error"}})]
-    ),
-    "exit-code": _status(phase="Failed", containerStatuses=[_container({"terminated": {"exitCode": 3}})]),
-    "signal": _status(phase="Failed", containerStatuses=[_container({"terminated": {"exitCode": 137, "signal": 9}})]),
-    "evicted": _status(phase="Failed", reason="Evicted", message="no room"),
-    "creating": _status(phase="Pending", containerStatuses=[_container(_waiting("ContainerCreating"))]),
-    "gated": _status(
-        phase="Pending", conditions=[{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}]
-    ),
-    "nominated": _status(phase="Pending", nominatedNodeName="n1"),
+    "pending": _phase("Pending"),
+    "running": _phase("Running", _UP, conditions=_READY, podIPs=[{"ip": "10.9.9.9"}], podIP="10.9.9.9"),
+    "not-ready": _phase("Running", _container(_RUNNING)),
+    "waiting": _phase("Pending", _container(_waiting("ImagePullBackOff"))),
+    "crashing": _phase("Running", _container(_waiting("CrashLoopBackOff"), restartCount=4, lastState=_LAST)),
+    "restarted": _phase("Running", _container(_RUNNING, ready=True, restartCount=2)),
+    "completed": _phase("Succeeded", _container(_DONE)),
+    "failed": _phase("Failed", _container(_ended(3, reason="Error"))),
+    "exit-code": _phase("Failed", _container(_ended(3))),
+    "signal": _phase("Failed", _container(_ended(137, signal=9))),
+    "evicted": _phase("Failed", reason="Evicted", message="no room"),
+    "creating": _phase("Pending", _container(_waiting("ContainerCreating"))),
+    "gated": _phase("Pending", conditions=[{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}]),
+    "nominated": _phase("Pending", nominatedNodeName="n1"),
 }
 _INIT = {"initContainers": [{"name": "first", "image": "i"}, {"name": "side", "image": "s", "restartPolicy": "Always"}]}
 
@@ -261,56 +261,41 @@ def _init(state: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 
 _SIDE = _container(_RUNNING, name="side", image="s", ready=True, started=True, restartCount=1)
+_SIDE_STARTS = {**_SIDE, "started": False, "ready": False}
 _INIT_STATES: dict[str, dict[str, Any]] = {
-    "init-waiting": _status(phase="Pending", initContainerStatuses=[_init(_waiting("PodInitializing"))]),
-    "init-pulling": _status(phase="Pending", initContainerStatuses=[_init(_waiting("ErrImagePull"))]),
-    "init-running": _status(phase="Pending", initContainerStatuses=[_init(_RUNNING)]),
-    "init-failed": _status(
-        phase="Pending",
-        initContainerStatuses=[_init({"terminated": {"exitCode": 2, "reason": "Error"}}, restartCount=2)],
-    ),
-    "init-exit-code": _status(phase="Pending", initContainerStatuses=[_init({"terminated": {"exitCode": 2}})]),
-    "init-signal": _status(
-        phase="Pending", initContainerStatuses=[_init({"terminated": {"exitCode": 2, "signal": 9}})]
-    ),
-    "init-done-sidecar-up": _status(
-        phase="Running",
-        initContainerStatuses=[_init(_DONE), _SIDE],
-        containerStatuses=[_container(_RUNNING, ready=True)],
-        conditions=[{"type": "Initialized", "status": "True"}, *_READY],
-    ),
-    "sidecar-starting": _status(
-        phase="Pending", initContainerStatuses=[_init(_DONE), {**_SIDE, "started": False, "ready": False}]
-    ),
-    "completed-but-sidecar-runs": _status(
-        phase="Running",
-        initContainerStatuses=[_init(_DONE), _SIDE],
-        containerStatuses=[_container(_DONE)],
-        conditions=[{"type": "Initialized", "status": "True"}],
+    "init-waiting": _phase("Pending", init=[_init(_waiting("PodInitializing"))]),
+    "init-pulling": _phase("Pending", init=[_init(_waiting("ErrImagePull"))]),
+    "init-running": _phase("Pending", init=[_init(_RUNNING)]),
+    "init-failed": _phase("Pending", init=[_init(_ended(2, reason="Error"), restartCount=2)]),
+    "init-exit-code": _phase("Pending", init=[_init(_ended(2))]),
+    "init-signal": _phase("Pending", init=[_init(_ended(2, signal=9))]),
+    "init-done-sidecar-up": _phase("Running", _UP, init=[_init(_DONE), _SIDE], conditions=[_INITIALIZED, *_READY]),
+    "sidecar-starting": _phase("Pending", init=[_init(_DONE), _SIDE_STARTS]),
+    "completed-but-sidecar-runs": _phase(
+        "Running", _container(_DONE), init=[_init(_DONE), _SIDE], conditions=[_INITIALIZED]
     ),
 }
 _TWO = {"containers": [{"name": "main", "image": "app:1"}, {"name": "other", "image": "app:1"}]}
-_ONE_RUNS = [_container(_DONE), _container(_RUNNING, ready=True, name="other")]
+_ONE_RUNS = (_container(_DONE), _container(_RUNNING, ready=True, name="other"))
 _TWO_STATES: dict[str, dict[str, Any]] = {
-    "one-completed-one-runs": _status(phase="Running", containerStatuses=_ONE_RUNS),
-    "one-completed-one-runs-ready": _status(phase="Running", containerStatuses=_ONE_RUNS, conditions=_READY),
-    "two-waiting": _status(
-        phase="Pending",
-        containerStatuses=[_container(_waiting("First")), _container(_waiting("Second"), name="other")],
-    ),
+    "one-completed-one-runs": _phase("Running", *_ONE_RUNS),
+    "one-completed-one-runs-ready": _phase("Running", *_ONE_RUNS, conditions=_READY),
+    "two-waiting": _phase("Pending", _container(_waiting("First")), _container(_waiting("Second"), name="other")),
 }
 
 
 _GUARANTEED = {"requests": {"cpu": "100m", "memory": "1Mi"}, "limits": {"cpu": "0.1", "memory": "1Mi"}}
 
 
+def _pod(id: str, *keep: str, **spec: Any) -> Case:
+    return Case(f"object-pod-{id}".rstrip("-"), post(PODS, pod("a", **spec), keep=keep))
+
+
 def _shown(id: str, status: dict[str, Any], **spec: Any) -> Case:
     return Case(
         f"pod-{id}",
         *prepared(PODS, pod("a", **spec)),
-        patch(
-            MERGE_PATCH, f"{PODS}/a/status", status, accept=TABLE, keep=["rows.*.cells", "rows.*.conditions", "message"]
-        ),
+        merge(f"{POD}/status", status, accept=TABLE, keep=["rows.*.cells", "rows.*.conditions", "message"]),
     )
 
 
@@ -329,7 +314,7 @@ CASES = [
         for id, (path, body) in _SMALLEST.items()
     ),
     *(Case(f"wrong-{id}", post(path, body)) for id, (path, body) in _WRONG.items()),
-    Case("object-pod", post(PODS, pod("a"))),
+    _pod(""),
     Case(
         "object-pod-with-a-token",
         post(
@@ -338,31 +323,25 @@ CASES = [
             drop=["spec.volumes.0.name", "spec.containers.0.volumeMounts.0.name"],
         ),
     ),
-    Case(
-        "object-pod-with-much",
-        post(
-            PODS,
-            pod(
-                "a",
-                volumes=[
-                    {"name": "v", "emptyDir": {}},
-                    {"name": "c", "configMap": {"name": "x"}},
-                    {"name": "h", "hostPath": {"path": "/tmp"}},
-                ],
-                hostNetwork=True,
-                containers=[
-                    {
-                        "name": "main",
-                        "image": "app:latest",
-                        "ports": [{"containerPort": 80}],
-                        "env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
-                        "livenessProbe": {"httpGet": {"port": 80}},
-                        "resources": {"limits": {"cpu": "1", "memory": "1Gi"}},
-                        "lifecycle": {"preStop": {"exec": {"command": ["x"]}}},
-                    }
-                ],
-            ),
-        ),
+    _pod(
+        "with-much",
+        volumes=[
+            {"name": "v", "emptyDir": {}},
+            {"name": "c", "configMap": {"name": "x"}},
+            {"name": "h", "hostPath": {"path": "/tmp"}},
+        ],
+        hostNetwork=True,
+        containers=[
+            {
+                "name": "main",
+                "image": "app:latest",
+                "ports": [{"containerPort": 80}],
+                "env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
+                "livenessProbe": {"httpGet": {"port": 80}},
+                "resources": {"limits": {"cpu": "1", "memory": "1Gi"}},
+                "lifecycle": {"preStop": {"exec": {"command": ["x"]}}},
+            }
+        ],
     ),
     Case(
         "object-pod-priority",
@@ -371,21 +350,13 @@ CASES = [
         ),
         post(PODS, pod("a", priorityClassName="p-{ns}"), keep=["spec.priority", "spec.preemptionPolicy"]),
     ),
-    Case(
-        "object-pod-tolerations",
-        post(
-            PODS,
-            pod("a", tolerations=[{"key": "node.kubernetes.io/not-ready", "operator": "Exists"}]),
-            keep=["spec.tolerations"],
-        ),
+    _pod(
+        "tolerations", "spec.tolerations", tolerations=[{"key": "node.kubernetes.io/not-ready", "operator": "Exists"}]
     ),
-    Case(
-        "object-pod-quality",
-        post(
-            PODS,
-            pod("a", containers=[{"name": "m", "image": "a", "resources": _GUARANTEED}]),
-            keep=["status.qosClass", "spec.containers.0.resources"],
-        ),
+    _pod(
+        "quality",
+        *("status.qosClass", "spec.containers.0.resources"),
+        containers=[{"name": "m", "image": "a", "resources": _GUARANTEED}],
     ),
     *(_shown(id, status) for id, status in _STATES.items()),
     *(_shown(id, status, **_INIT) for id, status in _INIT_STATES.items()),

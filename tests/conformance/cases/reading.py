@@ -3,15 +3,18 @@
 from typing import Any
 
 from tests.conformance.steps import (
+    CONFIG_MAP,
     CONFIG_MAPS,
     METADATA,
     METADATA_LIST,
+    POD,
     PODS,
     TABLE,
     Call,
     Case,
     config_map,
     get,
+    is_served,
     pod,
     prepared,
 )
@@ -40,12 +43,12 @@ def _listed(
 
 def _got(id: str, accept: str = "", *, until: Any = None, keep: tuple[str, ...] = (), **query: str) -> Case:
     """A read of a ConfigMap without data."""
-    read = get(f"{CONFIG_MAPS}/a", accept=accept, query=query, until=until, keep=keep)
+    read = get(CONFIG_MAP, accept=accept, query=query, until=until, keep=keep)
     return Case(id, *prepared(CONFIG_MAPS, config_map("a")), read)
 
 
 def _got_data(id: str, accept: str = "", **more: Any) -> Case:
-    read = get(f"{CONFIG_MAPS}/a", accept=accept, **more)
+    read = get(CONFIG_MAP, accept=accept, **more)
     return Case(id, *prepared(CONFIG_MAPS, config_map("a", {"k": "v"})), read)
 
 
@@ -153,7 +156,7 @@ _NOWHERE = {
 
 CASES = [
     _got_data("get"),
-    _got("get-at-zero", until=lambda status, _: status == 200, resourceVersion="0"),
+    _got("get-at-zero", until=is_served, resourceVersion="0"),
     _got_data("get-table", TABLE),
     _got_data("get-metadata", METADATA),
     _got_data("get-metadata-managed", METADATA, managed=True),
@@ -173,7 +176,7 @@ CASES = [
     Case("list-table-nothing", get(PODS, accept=TABLE, drop=["columnDefinitions"])),
     Case("list-metadata", *_FIVE, get(CONFIG_MAPS, query=_OURS, accept=METADATA_LIST)),
     Case("list-metadata-of-one", *_FIVE, get(CONFIG_MAPS, query=_OURS, accept=METADATA)),
-    Case("get-metadata-as-list", *_FIVE, get(f"{CONFIG_MAPS}/a", accept=METADATA_LIST)),
+    Case("get-metadata-as-list", *_FIVE, get(CONFIG_MAP, accept=METADATA_LIST)),
     Case("list-other-namespace", get("/api/v1/namespaces/no-such/configmaps")),
     Case(
         "list-across-namespaces",
@@ -238,13 +241,13 @@ CASES = [
     *(Case(f"nowhere-{id}", get(path)) for id, path in _NOWHERE.items()),
     _refused("put-on-a-collection", method="PUT"),
     _refused("patch-on-a-collection", method="PATCH"),
-    _refused("post-on-an-object", f"{CONFIG_MAPS}/a", "POST"),
-    _refused("odd-method", f"{CONFIG_MAPS}/a", "BREW"),
+    _refused("post-on-an-object", CONFIG_MAP, "POST"),
+    _refused("odd-method", CONFIG_MAP, "BREW"),
     _refused("head", f"{CONFIG_MAPS}/none", "HEAD"),
     _refused("create-without-namespace", "/api/v1/configmaps", "POST"),
     _refused("delete-without-namespace", "/api/v1/configmaps", "DELETE"),
     _refused("namespaced-object-without-namespace", "/api/v1/configmaps/a"),
-    _refused("subresource-wrong-method", f"{PODS}/a/binding"),
-    _refused("eviction-read", f"{PODS}/a/eviction"),
-    _refused("status-delete", f"{PODS}/a/status", "DELETE"),
+    _refused("subresource-wrong-method", f"{POD}/binding"),
+    _refused("eviction-read", f"{POD}/eviction"),
+    _refused("status-delete", f"{POD}/status", "DELETE"),
 ]

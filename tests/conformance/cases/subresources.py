@@ -4,26 +4,27 @@ from dataclasses import replace
 from typing import Any
 
 from tests.conformance.steps import (
+    DEPLOYMENT,
     DEPLOYMENTS,
     JSON_PATCH,
-    MERGE_PATCH,
+    NAMESPACE,
+    POD,
     PODS,
-    STRATEGIC_PATCH,
     Call,
     Case,
     Step,
     deployment,
     get,
+    merge,
     patch,
     pod,
     post,
     prepared,
     put,
     quiet,
+    strategic,
 )
 
-_POD = f"{PODS}/a"
-_DEPLOYMENT = f"{DEPLOYMENTS}/a"
 _REPLICAS = ("kind", "apiVersion", "spec", "status", "metadata.name", "code", "message", "details")
 _ERROR = ("code", "reason", "message", "details", "kind", "status")
 #: Of a change that is refused with a long message.
@@ -39,6 +40,14 @@ _WIDGET = {
 }
 _BUDGETS = "/apis/policy/v1/namespaces/{ns}/poddisruptionbudgets"
 _READY = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+_CONTAINER = {
+    "name": "main",
+    "ready": True,
+    "restartCount": 1,
+    "image": "app:1",
+    "imageID": "sha",
+    "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}},
+}
 _RESOURCES = {
     "name": "main",
     "image": "app:1",
@@ -48,6 +57,10 @@ _RESOURCES = {
 
 def _on_pod(id: str, *steps: Step, **spec: Any) -> Case:
     return Case(id, *prepared(PODS, pod("a", **spec)), *steps)
+
+
+def _on_sized_pod(id: str, *steps: Step) -> Case:
+    return _on_pod(id, *steps, containers=[_RESOURCES])
 
 
 def _on_labeled_pod(id: str, *steps: Step) -> Case:
@@ -64,15 +77,15 @@ def _on_widget(id: str, *steps: Step, spec: Any = None) -> Case:
     )
 
 
-def _status(status: Any, *keep: str, of: str = _POD, **more: Any) -> Call:
-    return patch(MERGE_PATCH, f"{of}/status", {**more, "status": status}, keep=keep)
+def _status(status: Any, *keep: str, of: str = POD, **more: Any) -> Call:
+    return merge(f"{of}/status", {**more, "status": status}, keep=keep)
 
 
-def _scale(replicas: Any, *, of: str = _DEPLOYMENT, keep: tuple[str, ...] = _REPLICAS, **more: Any) -> Call:
-    return patch(MERGE_PATCH, f"{of}/scale", {"spec": {"replicas": replicas}}, keep=keep, **more)
+def _scale(replicas: Any, *, of: str = DEPLOYMENT, keep: tuple[str, ...] = _REPLICAS, **more: Any) -> Call:
+    return merge(f"{of}/scale", {"spec": {"replicas": replicas}}, keep=keep, **more)
 
 
-def _scale_put(of: str = _DEPLOYMENT, **metadata: str) -> Call:
+def _scale_put(of: str = DEPLOYMENT, **metadata: str) -> Call:
     metadata = {"name": "a", "namespace": "{ns}", **metadata}
     body = {"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": metadata, "spec": {"replicas": 2}}
     return put(f"{of}/scale", body, keep=_REPLICAS)
@@ -81,21 +94,21 @@ def _scale_put(of: str = _DEPLOYMENT, **metadata: str) -> Call:
 def _evict(name: str = "a", version: str = "policy/v1", until: Any = None, **options: Any) -> Call:
     more = {"deleteOptions": options} if options else {}
     body = {"apiVersion": version, "kind": "Eviction", "metadata": {"name": name}, **more}
-    return post(f"{_POD}/eviction", body, until=until)
+    return post(f"{POD}/eviction", body, until=until)
 
 
-def _bind(path: str = f"{_POD}/binding", **more: Any) -> Call:
+def _bind(path: str = f"{POD}/binding", **more: Any) -> Call:
     head = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "a"}}
     return post(path, {**head, "target": {"apiVersion": "v1", "kind": "Node", "name": "n"}, **more})
 
 
 def _debug(*keep: str, **container: Any) -> Call:
     body = {"spec": {"ephemeralContainers": [{"name": "debug", "image": "debug:1", **container}]}}
-    return patch(STRATEGIC_PATCH, f"{_POD}/ephemeralcontainers", body, keep=keep)
+    return strategic(f"{POD}/ephemeralcontainers", body, keep=keep)
 
 
-def _resize(change: Any, *keep: str, path: str = f"{_POD}/resize") -> Call:
-    return patch(STRATEGIC_PATCH, path, {"spec": {"containers": [{"name": "main", **change}]}}, keep=keep)
+def _resize(change: Any, *keep: str, path: str = f"{POD}/resize") -> Call:
+    return strategic(path, {"spec": {"containers": [{"name": "main", **change}]}}, keep=keep)
 
 
 def _cpu(request: str) -> dict[str, Any]:
@@ -107,30 +120,28 @@ def _token(id: str, account: str, spec: Any, *keep: str) -> Case:
     return Case(id, post(f"/api/v1/namespaces/{{ns}}/serviceaccounts/{account}/token", body, keep=keep))
 
 
-def _budget(available: int = 1, **status: Any) -> list[Call]:
-    budget = {"metadata": {"name": "b"}, "spec": {"minAvailable": available, "selector": {"matchLabels": {"app": "a"}}}}
-    status = {
-        "observedGeneration": 1,
-        "expectedPods": 1,
-        "desiredHealthy": 1,
-        "currentHealthy": 1,
-        "disruptionsAllowed": 0,
-        **status,
-    }
-    return [*prepared(_BUDGETS, budget), quiet(_status(status, of=f"{_BUDGETS}/b"))]
+def _named_budget(name: str, available: int = 1) -> dict[str, Any]:
+    spec = {"minAvailable": available, "selector": {"matchLabels": {"app": "a"}}}
+    return {"metadata": {"name": name}, "spec": spec}
+
+
+def _budget(available: int = 1, allowed: int = 0) -> list[Call]:
+    counts = dict.fromkeys(("observedGeneration", "expectedPods", "desiredHealthy", "currentHealthy"), 1)
+    status = {**counts, "disruptionsAllowed": allowed}
+    return [*prepared(_BUDGETS, _named_budget("b", available)), quiet(_status(status, of=f"{_BUDGETS}/b"))]
 
 
 CASES = [
     # Status.
     _on_pod(
         "status-of-a-pod",
-        get(f"{_POD}/status", keep=["kind", "status"]),
+        get(f"{POD}/status", keep=["kind", "status"]),
         _status({"phase": "Running", "podIP": "10.1.2.3", "podIPs": [{"ip": "10.1.2.3"}]}, "status"),
     ),
     _on_pod(
         "status-put",
         put(
-            f"{_POD}/status",
+            f"{POD}/status",
             {**pod("a"), "status": {"phase": "Failed", "message": "gone", "reason": "Lost"}},
             keep=["status", "metadata.generation"],
         ),
@@ -145,37 +156,16 @@ CASES = [
         ),
     ),
     _on_pod("status-odd-phase", _status({"phase": "Dancing"}, "status.phase", "message")),
-    _on_pod(
-        "status-container-statuses",
-        _status(
-            {
-                "containerStatuses": [
-                    {
-                        "name": "main",
-                        "ready": True,
-                        "restartCount": 1,
-                        "image": "app:1",
-                        "imageID": "sha",
-                        "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}},
-                    }
-                ]
-            },
-            "status.containerStatuses",
-        ),
-    ),
-    _on_deployment("status-observed-generation", _status({"replicas": -1}, *_ERROR, of=_DEPLOYMENT)),
-    Case("status-of-a-config-map", patch(MERGE_PATCH, "/api/v1/namespaces/{ns}/configmaps/a/status", {})),
-    Case("status-missing", _status({}), put(f"{_POD}/status", pod("a"))),
-    _on_pod("status-stale", put(f"{_POD}/status", pod("a", metadata={"resourceVersion": "1"}))),
-    Case(
-        "status-of-a-namespace",
-        _status({"phase": "Terminating"}, "status.phase", "message", of="/api/v1/namespaces/{ns}"),
-    ),
+    _on_pod("status-container-statuses", _status({"containerStatuses": [_CONTAINER]}, "status.containerStatuses")),
+    _on_deployment("status-observed-generation", _status({"replicas": -1}, *_ERROR, of=DEPLOYMENT)),
+    Case("status-of-a-config-map", merge("/api/v1/namespaces/{ns}/configmaps/a/status", {})),
+    Case("status-missing", _status({}), put(f"{POD}/status", pod("a"))),
+    _on_pod("status-stale", put(f"{POD}/status", pod("a", metadata={"resourceVersion": "1"}))),
+    Case("status-of-a-namespace", _status({"phase": "Terminating"}, "status.phase", "message", of=NAMESPACE)),
     Case(
         "status-of-a-node",
         *prepared("/api/v1/nodes", {"metadata": {"name": "node-{ns}"}}),
-        patch(
-            STRATEGIC_PATCH,
+        strategic(
             "/api/v1/nodes/node-{ns}/status",
             {
                 "status": {
@@ -188,25 +178,22 @@ CASES = [
         ),
     ),
     # Scale.
-    _on_deployment("scale-read", get(f"{_DEPLOYMENT}/scale")),
-    _on_deployment("scale-put", _scale_put(), get(_DEPLOYMENT, keep=["spec.replicas", "metadata.generation"])),
+    _on_deployment("scale-read", get(f"{DEPLOYMENT}/scale")),
+    _on_deployment("scale-put", _scale_put(), get(DEPLOYMENT, keep=["spec.replicas", "metadata.generation"])),
     _on_deployment("scale-patch", _scale(4)),
     _on_deployment(
         "scale-json-patch",
         patch(
-            JSON_PATCH,
-            f"{_DEPLOYMENT}/scale",
-            [{"op": "replace", "path": "/spec/replicas", "value": 5}],
-            keep=_REPLICAS,
+            JSON_PATCH, f"{DEPLOYMENT}/scale", [{"op": "replace", "path": "/spec/replicas", "value": 5}], keep=_REPLICAS
         ),
     ),
     _on_deployment("scale-negative", _scale(-1)),
     _on_deployment("scale-text", _scale("two")),
     _on_deployment("scale-stale", _scale_put(resourceVersion="1")),
     _on_deployment("scale-other-name", _scale_put(name="b")),
-    Case("scale-missing", get(f"{_DEPLOYMENT}/scale"), _scale(4, keep=())),
-    _on_deployment("scale-dry-run", _scale(4, query={"dryRun": "All"}), get(_DEPLOYMENT, keep=["spec.replicas"])),
-    Case("scale-of-a-pod", get(f"{_POD}/scale")),
+    Case("scale-missing", get(f"{DEPLOYMENT}/scale"), _scale(4, keep=())),
+    _on_deployment("scale-dry-run", _scale(4, query={"dryRun": "All"}), get(DEPLOYMENT, keep=["spec.replicas"])),
+    Case("scale-of-a-pod", get(f"{POD}/scale")),
     _on_widget(
         "scale-custom",
         get(f"{_WIDGETS}/a/scale"),
@@ -226,21 +213,15 @@ CASES = [
     Case(
         "status-custom",
         post(_WIDGETS, {**_WIDGET, "status": {"phase": "Early"}}, keep=["status", "metadata.generation"]),
-        patch(MERGE_PATCH, f"{_WIDGETS}/a", {"status": {"phase": "No"}}, keep=["status", "metadata.generation"]),
-        patch(
-            MERGE_PATCH,
+        merge(f"{_WIDGETS}/a", {"status": {"phase": "No"}}, keep=["status", "metadata.generation"]),
+        merge(
             f"{_WIDGETS}/a/status",
             {"status": {"phase": "Yes"}, "spec": {"size": 9}, "metadata": {"labels": {"a": "b"}}},
             keep=["status", "spec", "metadata.generation", "metadata.labels"],
         ),
-        patch(MERGE_PATCH, f"{_WIDGETS}/a", {"spec": {"size": 2}}, keep=["metadata.generation"]),
+        merge(f"{_WIDGETS}/a", {"spec": {"size": 2}}, keep=["metadata.generation"]),
         _status({"phase": 7}, "message", "reason", "code", of=f"{_WIDGETS}/a"),
-        patch(
-            MERGE_PATCH,
-            f"{_WIDGETS}/a/status",
-            {"metadata": {"annotations": {"a": "b"}}},
-            keep=["metadata.annotations"],
-        ),
+        merge(f"{_WIDGETS}/a/status", {"metadata": {"annotations": {"a": "b"}}}, keep=["metadata.annotations"]),
         needs=["widgets"],
     ),
     Case(
@@ -251,31 +232,29 @@ CASES = [
             keep=["status"],
         ),
         _status({"x": 2}, of=f"{_GADGETS}/a"),
-        patch(MERGE_PATCH, f"{_GADGETS}/a", {"status": {"x": 2}}, keep=["status", "metadata.generation"]),
+        merge(f"{_GADGETS}/a", {"status": {"x": 2}}, keep=["status", "metadata.generation"]),
         get(f"{_GADGETS}/a/scale"),
         needs=["gadgets"],
     ),
     # Eviction.
     _on_labeled_pod(
-        "eviction",
-        _evict(),
-        get(_POD, keep=[_GRACE, "status.conditions.*.type", "status.conditions.*.reason"]),
+        "eviction", _evict(), get(POD, keep=[_GRACE, "status.conditions.*.type", "status.conditions.*.reason"])
     ),
-    _on_pod("eviction-pending", _evict(), get(_POD, keep=["code"])),
+    _on_pod("eviction-pending", _evict(), get(POD, keep=["code"])),
     Case("eviction-missing", _evict()),
     _on_pod("eviction-other-name", _evict("b")),
-    _on_pod("eviction-no-body", post(f"{_POD}/eviction", {})),
+    _on_pod("eviction-no-body", post(f"{POD}/eviction", {})),
     _on_labeled_pod("eviction-old-version", replace(_evict(version="policy/v1beta1"), keep=_ERROR)),
-    _on_pod("eviction-wrong-kind", post(f"{_POD}/eviction", pod("a"), keep=_ERROR)),
-    _on_labeled_pod("eviction-grace", _evict(gracePeriodSeconds=3), get(_POD, keep=[_GRACE])),
-    _on_labeled_pod("eviction-dry-run", _evict(dryRun=["All"]), get(_POD, keep=["metadata.deletionTimestamp"])),
+    _on_pod("eviction-wrong-kind", post(f"{POD}/eviction", pod("a"), keep=_ERROR)),
+    _on_labeled_pod("eviction-grace", _evict(gracePeriodSeconds=3), get(POD, keep=[_GRACE])),
+    _on_labeled_pod("eviction-dry-run", _evict(dryRun=["All"]), get(POD, keep=["metadata.deletionTimestamp"])),
     _on_labeled_pod("eviction-precondition", _evict(preconditions={"uid": "7"})),
     _on_labeled_pod(
         "eviction-budget-allows",
         quiet(_status(_READY)),
-        *_budget(0, disruptionsAllowed=1),
+        *_budget(0, allowed=1),
         _evict(until=lambda status, _: status != 429),
-        get(_POD, keep=[_GRACE]),
+        get(POD, keep=[_GRACE]),
     ),
     _on_labeled_pod(
         "eviction-budget-forbids",
@@ -292,43 +271,38 @@ CASES = [
         "eviction-two-budgets",
         quiet(_status(_READY)),
         *_budget(),
-        *prepared(
-            _BUDGETS,
-            {"metadata": {"name": "c"}, "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "a"}}}},
-        ),
+        *prepared(_BUDGETS, _named_budget("c")),
         _evict(),
     ),
     _on_labeled_pod("eviction-of-an-ended-pod", quiet(_status({"phase": "Succeeded"})), *_budget(), _evict()),
     # Binding.
-    _on_pod("binding", _bind(), get(_POD, keep=["spec.nodeName", "status.conditions"])),
+    _on_pod("binding", _bind(), get(POD, keep=["spec.nodeName", "status.conditions"])),
     _on_pod("binding-twice", quiet(_bind()), _bind()),
     _on_pod(
-        "binding-through-the-collection",
-        _bind("/api/v1/namespaces/{ns}/bindings"),
-        get(_POD, keep=["spec.nodeName"]),
+        "binding-through-the-collection", _bind("/api/v1/namespaces/{ns}/bindings"), get(POD, keep=["spec.nodeName"])
     ),
     Case("binding-missing", _bind()),
     _on_pod("binding-other-name", _bind(metadata={"name": "b"})),
     _on_pod("binding-no-target", _bind(target={})),
     _on_pod("binding-odd-target", _bind(target={"kind": "Teapot", "name": "n"})),
-    _on_pod("binding-deleted-pod", quiet(Call("DELETE", _POD)), _bind(), metadata={"finalizers": ["example.com/hold"]}),
+    _on_pod("binding-deleted-pod", quiet(Call("DELETE", POD)), _bind(), metadata={"finalizers": ["example.com/hold"]}),
     _on_pod("binding-uid", _bind(metadata={"name": "a", "uid": "7"})),
     _on_pod(
         "binding-annotations",
         quiet(_bind(metadata={"name": "a", "annotations": {"x": "y"}})),
-        get(_POD, keep=["metadata.annotations"]),
+        get(POD, keep=["metadata.annotations"]),
     ),
     _on_pod("binding-gated", _bind(), schedulingGates=[{"name": "example.com/wait"}]),
     # Ephemeral containers.
     _on_pod("ephemeral-add", _debug("spec.ephemeralContainers", "metadata.generation")),
-    _on_pod("ephemeral-read", get(f"{_POD}/ephemeralcontainers", keep=["kind", "metadata.name"])),
+    _on_pod("ephemeral-read", get(f"{POD}/ephemeralcontainers", keep=["kind", "metadata.name"])),
     _on_pod("ephemeral-change", quiet(_debug()), _debug(*_ERROR, image="debug:2")),
     _on_pod(
         "ephemeral-remove",
         quiet(_debug()),
         patch(
             JSON_PATCH,
-            f"{_POD}/ephemeralcontainers",
+            f"{POD}/ephemeralcontainers",
             [{"op": "remove", "path": "/spec/ephemeralContainers"}],
             keep=_ERROR,
         ),
@@ -336,48 +310,39 @@ CASES = [
     _on_pod("ephemeral-same-name", _debug(*_ERROR, name="main")),
     _on_pod("ephemeral-ports", _debug(*_ERROR, ports=[{"containerPort": 80}])),
     _on_pod("ephemeral-target", _debug(*_ERROR, targetContainerName="none")),
-    _on_pod("ephemeral-in-a-patch-of-the-pod", replace(_debug(*_FIELD), path=_POD)),
+    _on_pod("ephemeral-in-a-patch-of-the-pod", replace(_debug(*_FIELD), path=POD)),
     Case(
         "ephemeral-at-creation",
         post(PODS, pod("a", ephemeralContainers=[{"name": "debug", "image": "debug:1"}]), keep=_ERROR),
     ),
     _on_pod(
         "ephemeral-leaves-the-rest",
-        patch(
-            STRATEGIC_PATCH,
-            f"{_POD}/ephemeralcontainers",
+        strategic(
+            f"{POD}/ephemeralcontainers",
             {"metadata": {"labels": {"a": "b"}}, "spec": {"hostname": "h"}},
             keep=["metadata.labels", "spec.hostname", "message"],
         ),
     ),
     # Resize.
-    _on_pod(
-        "resize",
-        _resize(_cpu("200m"), "spec.containers.*.resources", "metadata.generation", "message"),
-        containers=[_RESOURCES],
-    ),
-    _on_pod("resize-in-a-patch-of-the-pod", _resize(_cpu("200m"), *_FIELD, path=_POD), containers=[_RESOURCES]),
-    _on_pod("resize-image", _resize({"image": "app:2"}, *_FIELD, "spec.containers.*.image"), containers=[_RESOURCES]),
+    _on_sized_pod("resize", _resize(_cpu("200m"), "spec.containers.*.resources", "metadata.generation", "message")),
+    _on_sized_pod("resize-in-a-patch-of-the-pod", _resize(_cpu("200m"), *_FIELD, path=POD)),
+    _on_sized_pod("resize-image", _resize({"image": "app:2"}, *_FIELD, "spec.containers.*.image")),
     _on_pod("resize-changes-the-class", _resize(_cpu("200m"), *_FIELD, "details.causes.*.message")),
-    _on_pod("resize-policy", get(_POD, keep=["spec.containers.0.resizePolicy"]), containers=[_RESOURCES]),
-    _on_pod(
-        "resize-requests-above-limits",
-        _resize(_cpu("2"), "code", "reason", "details.causes"),
-        containers=[_RESOURCES],
-    ),
-    Case("resize-missing", patch(STRATEGIC_PATCH, f"{_POD}/resize", {})),
+    _on_sized_pod("resize-policy", get(POD, keep=["spec.containers.0.resizePolicy"])),
+    _on_sized_pod("resize-requests-above-limits", _resize(_cpu("2"), "code", "reason", "details.causes")),
+    Case("resize-missing", strategic(f"{POD}/resize", {})),
     # Subresources that need a node.
-    _on_pod("log-unscheduled", get(f"{_POD}/log")),
-    _on_pod("log-odd-container", get(f"{_POD}/log", query={"container": "other"})),
+    _on_pod("log-unscheduled", get(f"{POD}/log")),
+    _on_pod("log-odd-container", get(f"{POD}/log", query={"container": "other"})),
     _on_pod(
         "log-two-containers",
-        get(f"{_POD}/log"),
+        get(f"{POD}/log"),
         containers=[{"name": "one", "image": "a"}, {"name": "two", "image": "b"}],
     ),
-    _on_pod("log-odd-option", get(f"{_POD}/log", query={"tailLines": "-3"})),
-    _on_pod("log-odd-number", get(f"{_POD}/log", query={"tailLines": "many"})),
-    _on_pod("log-since-both", get(f"{_POD}/log", query={"sinceSeconds": "1", "sinceTime": "2026-01-01T00:00:00Z"})),
-    Case("exec-missing", post(f"{_POD}/exec", None, query={"command": "ls"})),
+    _on_pod("log-odd-option", get(f"{POD}/log", query={"tailLines": "-3"})),
+    _on_pod("log-odd-number", get(f"{POD}/log", query={"tailLines": "many"})),
+    _on_pod("log-since-both", get(f"{POD}/log", query={"sinceSeconds": "1", "sinceTime": "2026-01-01T00:00:00Z"})),
+    Case("exec-missing", post(f"{POD}/exec", None, query={"command": "ls"})),
     # Tokens.
     _token(
         "token",

@@ -3,9 +3,10 @@
 from typing import Any
 
 from tests.conformance.steps import (
+    CONFIG_MAP,
     CONFIG_MAPS,
-    MERGE_PATCH,
     METADATA,
+    POD,
     PODS,
     TABLE,
     Call,
@@ -14,25 +15,25 @@ from tests.conformance.steps import (
     config_map,
     delete,
     get,
-    patch,
+    is_served,
+    merge,
     pod,
     post,
     prepared,
     put,
 )
 
-_OBJECT = f"{CONFIG_MAPS}/a"
 _KEEP = ("kind", "metadata.name", "data", "metadata.labels", "metadata.finalizers")
 _FROM_FIRST = {"resourceVersion": "${0.metadata.resourceVersion}"}
 _WIDGETS = "/apis/conformance.example.com/v1/namespaces/{ns}/widgets"
 
 
 def _data(value: str) -> Call:
-    return patch(MERGE_PATCH, _OBJECT, {"data": {"k": value}})
+    return merge(CONFIG_MAP, {"data": {"k": value}})
 
 
 def _label(value: str | None) -> Call:
-    return patch(MERGE_PATCH, _OBJECT, {"metadata": {"labels": {"x": value}}})
+    return merge(CONFIG_MAP, {"metadata": {"labels": {"x": value}}})
 
 
 def _watched(id: str, *calls: Call, count: int, before: tuple[Call, ...] = (), **query: str) -> Case:
@@ -57,7 +58,7 @@ def _watching_pod(id: str, *calls: Call, count: int, keep: tuple[str, ...], spec
 
 
 def _pod_phase(phase: str) -> Call:
-    return patch(MERGE_PATCH, f"{PODS}/a/status", {"status": {"phase": phase}})
+    return merge(f"{POD}/status", {"status": {"phase": phase}})
 
 
 _X = {"labels": {"x": "1"}}
@@ -82,17 +83,17 @@ _BAD: dict[str, dict[str, str]] = {
 _INITIAL_EVENTS = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true"}
 
 _CREATED = post(CONFIG_MAPS, config_map("a", {"k": "v"}))
-_SELECTED = (_CREATED, _label("1"), _data("w"), _label("2"), _data("x"), _label("1"), delete(_OBJECT))
+_SELECTED = (_CREATED, _label("1"), _data("w"), _label("2"), _data("x"), _label("1"), delete(CONFIG_MAP))
 
 CASES = [
-    _watched("create-update-delete", _CREATED, _data("w"), delete(_OBJECT), count=3),
-    _watched("replay", count=3, before=(_CREATED, _data("w"), delete(_OBJECT))),
+    _watched("create-update-delete", _CREATED, _data("w"), delete(CONFIG_MAP), count=3),
+    _watched("replay", count=3, before=(_CREATED, _data("w"), delete(CONFIG_MAP))),
     _watched("nothing-changed", _CREATED, _data("v"), _data("w"), count=2),
     _watched(
         "finalizers",
         post(CONFIG_MAPS, config_map("a", finalizers=["example.com/hold"])),
-        delete(_OBJECT),
-        patch(MERGE_PATCH, _OBJECT, {"metadata": {"finalizers": None}}),
+        delete(CONFIG_MAP),
+        merge(CONFIG_MAP, {"metadata": {"finalizers": None}}),
         count=3,
     ),
     _watched("selected-comes-and-goes", *_SELECTED, count=5, labelSelector="x=1"),
@@ -114,7 +115,7 @@ CASES = [
         "deleted-carries-the-last-state",
         _CREATED,
         _data("w"),
-        delete(_OBJECT),
+        delete(CONFIG_MAP),
         count=3,
         fieldSelector="metadata.name=a",
     ),
@@ -126,12 +127,7 @@ CASES = [
     Case(
         "from-zero",
         *prepared(CONFIG_MAPS, _A_B[1]),
-        get(
-            f"{CONFIG_MAPS}/b",
-            query={"resourceVersion": "0"},
-            until=lambda status, _: status == 200,
-            keep=["metadata.name"],
-        ),
+        get(f"{CONFIG_MAPS}/b", query={"resourceVersion": "0"}, until=is_served, keep=["metadata.name"]),
         Watch(CONFIG_MAPS, {"labelSelector": "x", "resourceVersion": "0"}, [_POST_C], 2, _KEEP),
     ),
     Case(
@@ -140,7 +136,7 @@ CASES = [
         Watch(
             CONFIG_MAPS,
             {"fieldSelector": "metadata.name=b"},
-            [patch(MERGE_PATCH, f"{CONFIG_MAPS}/b", {"data": {"k": "v"}}), delete(f"{CONFIG_MAPS}/b")],
+            [merge(f"{CONFIG_MAPS}/b", {"data": {"k": "v"}}), delete(f"{CONFIG_MAPS}/b")],
             3,
             _KEEP,
         ),
@@ -151,7 +147,7 @@ CASES = [
         Watch(
             "/api/v1/configmaps",
             {"labelSelector": "of={ns}"},
-            [delete(_OBJECT)],
+            [delete(CONFIG_MAP)],
             2,
             ("metadata.name", "metadata.namespace"),
         ),
@@ -219,14 +215,14 @@ CASES = [
     _watching_pod(
         "status-changes",
         _pod_phase("Running"),
-        patch(MERGE_PATCH, f"{PODS}/a", {"metadata": {"labels": {"b": "c"}}}),
+        merge(POD, {"metadata": {"labels": {"b": "c"}}}),
         count=2,
         keep=("metadata.name", "status.phase", "metadata.labels"),
     ),
     _watching_pod(
         "pod-grace",
-        delete(f"{PODS}/a"),
-        delete(f"{PODS}/a", {"gracePeriodSeconds": 0}),
+        delete(POD),
+        delete(POD, {"gracePeriodSeconds": 0}),
         count=3,
         keep=("metadata.name", "metadata.deletionGracePeriodSeconds"),
         spec={"nodeName": "n"},
@@ -246,8 +242,8 @@ CASES = [
             _WIDGETS,
             _FROM_FIRST,
             [
-                patch(MERGE_PATCH, f"{_WIDGETS}/a", {"spec": {"size": 2}}),
-                patch(MERGE_PATCH, f"{_WIDGETS}/a/status", {"status": {"phase": "Good"}}),
+                merge(f"{_WIDGETS}/a", {"spec": {"size": 2}}),
+                merge(f"{_WIDGETS}/a/status", {"status": {"phase": "Good"}}),
                 delete(f"{_WIDGETS}/a"),
             ],
             3,
@@ -272,5 +268,5 @@ CASES = [
         *prepared(CONFIG_MAPS, config_map("a")),
         Watch("/api/v1/watch/namespaces/{ns}/configmaps/a", {}, [], 1, _KEEP),
     ),
-    _watching("replaced", _FROM_FIRST, put(_OBJECT, config_map("a", {"k": "w"})), count=1, data={"k": "v"}),
+    _watching("replaced", _FROM_FIRST, put(CONFIG_MAP, config_map("a", {"k": "w"})), count=1, data={"k": "v"}),
 ]

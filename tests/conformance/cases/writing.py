@@ -4,13 +4,14 @@ from dataclasses import replace
 from typing import Any
 
 from tests.conformance.steps import (
+    CONFIG_MAP,
     CONFIG_MAPS,
+    DEPLOYMENT,
     DEPLOYMENTS,
-    MERGE_PATCH,
     METADATA,
+    POD,
     PODS,
     SERVICES,
-    STRATEGIC_PATCH,
     Call,
     Case,
     Step,
@@ -18,12 +19,13 @@ from tests.conformance.steps import (
     delete,
     deployment,
     get,
-    patch,
+    merge,
     pod,
     post,
     prepared,
     put,
     quiet,
+    strategic,
 )
 
 
@@ -40,12 +42,12 @@ def _existing(id: str, *steps: Step) -> Case:
 
 
 def _patched_pod(id: str, body: Any, *keep: str) -> Case:
-    return Case(f"pod-{id}", *prepared(PODS, pod("a")), patch(MERGE_PATCH, f"{PODS}/a", body, keep=keep))
+    return Case(f"pod-{id}", *prepared(PODS, pod("a")), merge(POD, body, keep=keep))
 
 
 _A = config_map("a", {"k": "v"})
-_W = put(f"{CONFIG_MAPS}/a", config_map("a", {"k": "w"}))
-_READ = get(f"{CONFIG_MAPS}/a", keep=["data"])
+_W = put(CONFIG_MAP, config_map("a", {"k": "w"}))
+_READ = get(CONFIG_MAP, keep=["data"])
 _DRY = {"dryRun": "All"}
 _NAMES = {
     "upper-case": "Upper",
@@ -166,7 +168,6 @@ def _updated(
 
 
 _GENERATION = ("metadata.generation", "code", "message", "spec.replicas")
-_DEPLOYMENT = f"{DEPLOYMENTS}/a"
 
 _POD_TEMPLATES = "/api/v1/namespaces/{ns}/podtemplates"
 _TEMPLATES: dict[str, dict[str, Any]] = {
@@ -180,27 +181,22 @@ _TEMPLATES: dict[str, dict[str, Any]] = {
 }
 
 CASES = [
-    Case("create-config-map", post(CONFIG_MAPS, _A, managed=True), get(f"{CONFIG_MAPS}/a")),
+    Case("create-config-map", post(CONFIG_MAPS, _A, managed=True), get(CONFIG_MAP)),
     Case("create-asking-for-metadata", post(CONFIG_MAPS, _A, accept=METADATA)),
     _existing(
         "refused-asking-for-metadata",
         post(CONFIG_MAPS, _A, accept=METADATA),
-        patch(MERGE_PATCH, f"{CONFIG_MAPS}/no", {"data": {}}, accept=METADATA),
+        merge(f"{CONFIG_MAPS}/no", {"data": {}}, accept=METADATA),
     ),
     _existing(
         "update-asking-for-metadata",
-        put(f"{CONFIG_MAPS}/a", config_map("a", {"k": "w"}), accept=METADATA),
-        patch(MERGE_PATCH, f"{CONFIG_MAPS}/a", {"metadata": {"labels": {"x": "1"}}}, accept=METADATA),
+        put(CONFIG_MAP, config_map("a", {"k": "w"}), accept=METADATA),
+        merge(CONFIG_MAP, {"metadata": {"labels": {"x": "1"}}}, accept=METADATA),
     ),
     Case(
         "update-status-asking-for-metadata",
         *prepared(PODS, pod("a")),
-        patch(
-            STRATEGIC_PATCH,
-            f"{PODS}/a/status",
-            {"metadata": {"labels": {"x": "1"}}, "status": {"message": "m"}},
-            accept=METADATA,
-        ),
+        strategic(f"{POD}/status", {"metadata": {"labels": {"x": "1"}}, "status": {"message": "m"}}, accept=METADATA),
     ),
     _existing("create-twice", post(CONFIG_MAPS, _A)),
     Case("create-in-no-namespace", post("/api/v1/namespaces/no-such/configmaps", _A)),
@@ -260,23 +256,22 @@ CASES = [
     _raw("validation-strict-duplicate", _RAW["duplicate"], fieldValidation="Strict"),
     _raw("validation-warn-duplicate", _RAW["duplicate-key"], fieldValidation="Warn"),
     _raw("validation-strict-case", _RAW["case"], fieldValidation="Strict"),
-    _existing("validation-strict-update", put(f"{CONFIG_MAPS}/a", _UNKNOWN, query={"fieldValidation": "Strict"})),
+    _existing("validation-strict-update", put(CONFIG_MAP, _UNKNOWN, query={"fieldValidation": "Strict"})),
     *(
         _existing(
-            f"validation-{how.lower()}-patch",
-            patch(MERGE_PATCH, f"{CONFIG_MAPS}/a", {"colour": "blue"}, query={"fieldValidation": how}),
+            f"validation-{how.lower()}-patch", merge(CONFIG_MAP, {"colour": "blue"}, query={"fieldValidation": how})
         )
         for how in ("Strict", "Warn")
     ),
-    Case("dry-run-create", post(CONFIG_MAPS, _A, query=_DRY), get(f"{CONFIG_MAPS}/a")),
+    Case("dry-run-create", post(CONFIG_MAPS, _A, query=_DRY), get(CONFIG_MAP)),
     _existing("dry-run-create-twice", post(CONFIG_MAPS, _A, query=_DRY)),
     Case("dry-run-generated", post(CONFIG_MAPS, {"metadata": {"generateName": "gen-"}}, query=_DRY)),
     _existing("dry-run-update", replace(_W, query=_DRY), _READ),
-    _existing("dry-run-delete", delete(f"{CONFIG_MAPS}/a", query=_DRY), _READ),
-    _existing("dry-run-patch", patch(MERGE_PATCH, f"{CONFIG_MAPS}/a", {"data": {"k": "w"}}, query=_DRY), _READ),
+    _existing("dry-run-delete", delete(CONFIG_MAP, query=_DRY), _READ),
+    _existing("dry-run-patch", merge(CONFIG_MAP, {"data": {"k": "w"}}, query=_DRY), _READ),
     Case("dry-run-odd", post(CONFIG_MAPS, _A, query={"dryRun": "Some"})),
-    _existing("dry-run-update-odd", put(f"{CONFIG_MAPS}/a", _A, query={"dryRun": "Some"})),
-    _existing("dry-run-delete-odd", delete(f"{CONFIG_MAPS}/a", query={"dryRun": "Some"})),
+    _existing("dry-run-update-odd", put(CONFIG_MAP, _A, query={"dryRun": "Some"})),
+    _existing("dry-run-delete-odd", delete(CONFIG_MAP, query={"dryRun": "Some"})),
     _updated("plain", {"data": {"k": "w"}}),
     _updated("same", {}),
     _updated("drops-what-is-left-out", {"data": {}}),
@@ -300,13 +295,13 @@ CASES = [
     Case(
         "update-immutable",
         *prepared(CONFIG_MAPS, {**_A, "immutable": True}),
-        put(f"{CONFIG_MAPS}/a", {**_A, "immutable": True, "data": {}}),
-        put(f"{CONFIG_MAPS}/a", {**_A, "immutable": False}),
+        put(CONFIG_MAP, {**_A, "immutable": True, "data": {}}),
+        put(CONFIG_MAP, {**_A, "immutable": False}),
     ),
     _existing(
         "update-race",
         quiet(_W),
-        put(f"{CONFIG_MAPS}/a", config_map("a", {"k": "x"}, resourceVersion="${0.metadata.resourceVersion}")),
+        put(CONFIG_MAP, config_map("a", {"k": "x"}, resourceVersion="${0.metadata.resourceVersion}")),
     ),
     Case(
         "update-creates-a-lease",
@@ -325,24 +320,18 @@ CASES = [
     ),
     _existing(
         "update-same-keeps-the-version",
-        put(f"{CONFIG_MAPS}/a", _A),
+        put(CONFIG_MAP, _A),
         get(CONFIG_MAPS, query={"fieldSelector": "metadata.name=a,metadata.name!=b"}, keep=["items.*.metadata.name"]),
     ),
     Case(
         "generation-of-a-deployment",
         post(DEPLOYMENTS, deployment("a"), keep=_GENERATION),
-        put(_DEPLOYMENT, deployment("a", metadata={"labels": {"b": "c"}}), keep=_GENERATION),
-        put(_DEPLOYMENT, deployment("a", metadata={"labels": {"b": "c"}}, minReadySeconds=5), keep=_GENERATION),
-        patch(
-            MERGE_PATCH,
-            f"{_DEPLOYMENT}/status",
-            {"status": {"replicas": 7}},
-            keep=("metadata.generation", "status.replicas"),
-        ),
-        patch(MERGE_PATCH, _DEPLOYMENT, {"status": {"replicas": 9}}, keep=("metadata.generation",)),
-        patch(
-            MERGE_PATCH,
-            f"{_DEPLOYMENT}/status",
+        put(DEPLOYMENT, deployment("a", metadata={"labels": {"b": "c"}}), keep=_GENERATION),
+        put(DEPLOYMENT, deployment("a", metadata={"labels": {"b": "c"}}, minReadySeconds=5), keep=_GENERATION),
+        merge(f"{DEPLOYMENT}/status", {"status": {"replicas": 7}}, keep=("metadata.generation", "status.replicas")),
+        merge(DEPLOYMENT, {"status": {"replicas": 9}}, keep=("metadata.generation",)),
+        merge(
+            f"{DEPLOYMENT}/status",
             {"spec": {"minReadySeconds": 9}},
             keep=("metadata.generation", "spec.minReadySeconds"),
         ),
@@ -350,9 +339,8 @@ CASES = [
     Case(
         "deployment-selector-is-immutable",
         *prepared(DEPLOYMENTS, deployment("a")),
-        patch(
-            MERGE_PATCH,
-            _DEPLOYMENT,
+        merge(
+            DEPLOYMENT,
             {"spec": {"selector": {"matchLabels": {"app": "b"}}, "template": {"metadata": {"labels": {"app": "b"}}}}},
         ),
     ),
@@ -370,8 +358,7 @@ CASES = [
     Case(
         "service-address-is-immutable",
         *prepared(SERVICES, {"metadata": {"name": "a"}, "spec": {"ports": [{"port": 80}]}}),
-        patch(
-            MERGE_PATCH,
+        merge(
             f"{SERVICES}/a",
             {"spec": {"clusterIP": "10.0.0.99", "clusterIPs": ["10.0.0.99"]}},
             keep=["code", "reason", "details.causes.0.field"],
