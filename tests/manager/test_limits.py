@@ -36,12 +36,9 @@ async def test_api_servers_are_recognized_by_their_own_addresses() -> None:
     assert not callers.knows("10.0.0.1")
     async with running(reflector.run()):
         await until(lambda: callers.knows("10.0.0.1"))
-        assert [callers.knows(plain_address(one)) for one in ("::ffff:10.0.0.2", "fd00::1", "::1", "10.0.0.3")] == [
-            True,
-            True,
-            True,
-            False,
-        ]
+        for address in ("::ffff:10.0.0.2", "fd00::1", "::1"):
+            assert callers.knows(plain_address(address))
+        assert not callers.knows("10.0.0.3")
         moved.set()
         await until(lambda: not callers.knows("10.0.0.1"))
         assert callers.knows("127.0.0.1")

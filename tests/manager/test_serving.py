@@ -40,17 +40,6 @@ async def serving(app: object, tls: ServingContext | None = None) -> AsyncIterat
         await task
 
 
-def test_a_port_in_use_is_reported_with_flag_and_hint() -> None:
-    taken = bind("127.0.0.1", 0, "--webhook-port")
-    port = taken.getsockname()[1]
-    with pytest.raises(StartError) as refused:
-        bind("127.0.0.1", port, "--webhook-port")
-    taken.close()
-    assert str(refused.value) == (
-        f"--webhook-port: 127.0.0.1, port {port} is in use by another program: choose another port or stop that program"
-    )
-
-
 @pytest.mark.parametrize("host", ["256.1.1.1", "no.such.host.invalid", "192.0.2.1"])
 def test_a_foreign_address_is_refused_by_name(host: str) -> None:
     with pytest.raises(StartError, match=f"--test: cannot listen on {host}, port 0: "):
@@ -88,10 +77,6 @@ def answering(status: Callable[[], int] = lambda: 200) -> ASGIApp:
 
 async def nothing(_path: str) -> str | None:
     return None
-
-
-def http_client() -> httpx.AsyncClient:
-    return httpx.AsyncClient()
 
 
 async def test_a_restarted_process_keeps_its_replica_ready() -> None:
@@ -135,7 +120,7 @@ async def test_readyz_lists_checks_and_disabled_kinds_on_request() -> None:
     replica, readiness = a_replica(registered=True)
     replica.states["webhook-1"].write(State(pid=1, only_strangers=True))
     replica.set_absent({"sidecarsets.apps.kruise.io"})
-    async with serving(health_app(readiness, loopback_only(nothing))) as (host, port), http_client() as http:
+    async with serving(health_app(readiness, loopback_only(nothing))) as (host, port), httpx.AsyncClient() as http:
         plain, detailed = [await http.get(f"http://{host}:{port}/readyz{query}") for query in ("", "?verbose")]
     assert (plain.status_code, plain.text) == (200, "ok")
     assert detailed.status_code == 200
@@ -156,7 +141,7 @@ async def test_debug_pages_are_for_loopback_only() -> None:
 
     page = loopback_only(shown)
     _, readiness = a_replica()
-    async with serving(health_app(readiness, page)) as (host, port), http_client() as http:
+    async with serving(health_app(readiness, page)) as (host, port), httpx.AsyncClient() as http:
         base = f"http://{host}:{port}"
         assert (await http.get(f"{base}/debug/queues")).text == "this is /debug/queues\n"
         assert (await http.get(f"{base}/debug/other")).status_code == 404
@@ -177,7 +162,7 @@ async def test_healthz_is_ok_while_readyz_reports_missing_parts() -> None:
     replica, readiness = a_replica()
     replica.states["webhook-0"].write(State(pid=1))
     replica.states["webhook-1"].write(State(pid=2, missing={"caches": "not filled yet"}))
-    async with serving(health_app(readiness, loopback_only(nothing))) as (host, port), http_client() as http:
+    async with serving(health_app(readiness, loopback_only(nothing))) as (host, port), httpx.AsyncClient() as http:
         base = f"http://{host}:{port}"
         for path in ("healthz", "healthz/ping"):
             assert (await http.get(f"{base}/{path}")).status_code == 200
@@ -277,8 +262,7 @@ async def test_metrics_have_the_names_dashboards_expect() -> None:
     async def exposition() -> bytes:
         return text(families(metrics.registry))
 
-    app = metrics_app(exposition)
-    async with serving(app) as (host, port), http_client() as http:
+    async with serving(metrics_app(exposition)) as (host, port), httpx.AsyncClient() as http:
         found = (await http.get(f"http://{host}:{port}/metrics")).text
         assert (await http.get(f"http://{host}:{port}/")).status_code == 404
     for line in (
@@ -344,9 +328,6 @@ async def test_shutdown_finishes_running_requests() -> None:
     await task
 
 
-# --- tasks ------------------------------------------------------------------------------------------------------------
-
-
 async def test_a_failing_task_stops_the_others_and_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     stop = asyncio.Event()
     tasks = Tasks(stop)
@@ -365,32 +346,6 @@ async def test_a_failing_task_stops_the_others_and_is_reported(caplog: pytest.Lo
     assert "the watcher failed" in caplog.text
     with pytest.raises(RuntimeError, match="oops"):
         tasks.raise_failure()
-
-
-async def test_shutdown_finishes_what_can_finish_and_cancels_the_rest() -> None:
-    stop = asyncio.Event()
-    tasks = Tasks(stop)
-    asked, finished, cancelled = asyncio.Event(), [], []
-
-    async def finishing() -> None:
-        await asked.wait()
-        finished.append(True)
-
-    async def endless() -> None:
-        try:
-            await asyncio.Event().wait()
-        except asyncio.CancelledError:
-            cancelled.append(bool(finished))
-            raise
-
-    tasks.start(finishing(), "finishing", finish=asked.set)
-    tasks.start(endless(), "endless")
-    await asyncio.sleep(0)
-    async with asyncio.timeout(120):
-        await tasks.end(4)
-    assert finished == [True]
-    assert cancelled == [True]
-    tasks.raise_failure()
 
 
 async def test_the_foreground_ends_with_its_work_or_the_stop() -> None:
