@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.kube.errors import NotFound, TooManyRequests
+from app.kube.errors import TooManyRequests
 from app.kube.resources import (
     CONFIGMAPS,
     CONTROLLERREVISIONS,
@@ -27,7 +27,6 @@ from app.kube.resources import (
 from app.sandbox.controllers.objects import ENDPOINTS, JOBS, PERSISTENTVOLUMES, PODDISRUPTIONBUDGETS
 from app.sandbox.kubelet.program import BEHAVIOUR, Pace
 from tests.kit import virtualtime
-from tests.kube.fakes import virtual
 from tests.sandbox.cluster import Simulated, in_simulated, simulated
 
 LABELS = {"app": "web"}
@@ -46,9 +45,13 @@ def workload(name: str = "web", replicas: int = 3, image: str = "nginx:1", **spe
     return {"metadata": {"name": name}, "spec": body | spec}
 
 
-def ready(pod: dict[str, Any]) -> bool:
-    conditions = pod.get("status", {}).get("conditions", ())
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+async def ready_pods(world: Simulated) -> set[str]:
+    return {
+        pod["metadata"]["name"]
+        for pod in await world.pods()
+        for one in pod.get("status", {}).get("conditions", ())
+        if (one["type"], one["status"]) == ("Ready", "True")
+    }
 
 
 @in_simulated
@@ -61,7 +64,7 @@ async def test_a_replica_set_keeps_its_replicas(world: Simulated) -> None:
     await world.client.delete(PODS, gone, "default")
 
     async def replaced() -> bool:
-        names = [pod["metadata"]["name"] for pod in await world.pods() if ready(pod)]
+        names = await ready_pods(world)
         return len(names) == 5 and gone not in names
 
     await world.until(replaced)
@@ -72,7 +75,7 @@ async def test_a_replica_set_keeps_its_replicas(world: Simulated) -> None:
     await world.patch(PODS, first["metadata"]["name"], {"metadata": {"labels": {"app": "debug"}}})
 
     async def three() -> bool:
-        return len([pod for pod in await world.pods() if ready(pod)]) == 3
+        return len(await ready_pods(world)) == 3
 
     await world.until(three)
     [lost] = await world.pods("app=debug")
@@ -128,8 +131,8 @@ async def test_a_deployment_respects_its_limits_and_rolls_back(world: Simulated)
     await world.status(DEPLOYMENTS, "web", replicas=1, availableReplicas=1)
 
 
-@virtual
-async def test_templates_with_the_same_hash_are_distinguished_by_a_count() -> None:
+@in_simulated
+async def test_templates_with_the_same_hash_are_distinguished_by_a_count(world: Simulated) -> None:
     """The hashed text does not separate arguments, so different templates can have equal hashes."""
 
     def with_args(*args: str) -> dict[str, Any]:
@@ -137,22 +140,14 @@ async def test_templates_with_the_same_hash_are_distinguished_by_a_count() -> No
         made["spec"]["containers"][0]["args"] = list(args)
         return made
 
-    async with simulated() as world:
-        await world.create(DEPLOYMENTS, workload(template=with_args("a b")))
-        await world.status(DEPLOYMENTS, "web", readyReplicas=3, updatedReplicas=3)
-        await world.patch(DEPLOYMENTS, "web", {"spec": {"template": with_args("a", "b")}})
-        await world.status(
-            DEPLOYMENTS,
-            "web",
-            observedGeneration=2,
-            replicas=3,
-            updatedReplicas=3,
-            availableReplicas=3,
-            collisionCount=1,
-        )
-        assert {tuple(pod["spec"]["containers"][0]["args"]) for pod in await world.pods()} == {("a", "b")}
-        first, second = (await world.client.list(REPLICASETS, "default")).items
-        assert first["metadata"]["labels"]["pod-template-hash"] != second["metadata"]["labels"]["pod-template-hash"]
+    await world.create(DEPLOYMENTS, workload(template=with_args("a b")))
+    await world.status(DEPLOYMENTS, "web", readyReplicas=3, updatedReplicas=3)
+    await world.patch(DEPLOYMENTS, "web", {"spec": {"template": with_args("a", "b")}})
+    done = {"replicas": 3, "updatedReplicas": 3, "availableReplicas": 3}
+    await world.status(DEPLOYMENTS, "web", observedGeneration=2, collisionCount=1, **done)
+    assert {tuple(pod["spec"]["containers"][0]["args"]) for pod in await world.pods()} == {("a", "b")}
+    sets = (await world.client.list(REPLICASETS, "default")).items
+    assert len({one["metadata"]["labels"]["pod-template-hash"] for one in sets}) == len(sets) == 2
 
 
 @in_simulated
@@ -168,43 +163,38 @@ async def test_a_recreate_deployment_never_runs_both_revisions(world: Simulated)
     assert images <= {frozenset(), frozenset({"nginx:1"}), frozenset({"nginx:2"})}
 
 
-@virtual
-async def test_a_stateful_set_runs_in_order_with_its_own_claims() -> None:
-    claims = [
-        {
-            "metadata": {"name": "data"},
-            "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
-        }
-    ]
+@in_simulated(pace=Pace(start=1))
+async def test_a_stateful_set_runs_in_order_with_its_own_claims(world: Simulated) -> None:
+    claim_spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    claims = [{"metadata": {"name": "data"}, "spec": claim_spec}]
     body = workload(replicas=3, serviceName="web", volumeClaimTemplates=claims)
-    async with simulated(pace=Pace(start=1)) as world:
-        starts: list[str] = []
-        world.cluster.pods.subscribe(
-            lambda change: starts.append(change.object.metadata.name) if change.old is None else None
-        )
-        await world.create(STATEFULSETS, body)
-        await world.status(STATEFULSETS, "web", readyReplicas=3, currentReplicas=3)
-        assert starts == ["web-0", "web-1", "web-2"]
-        pod = await world.get(PODS, "web-1")
-        assert pod["metadata"]["labels"]["statefulset.kubernetes.io/pod-name"] == "web-1"
-        assert pod["spec"]["volumes"][0]["persistentVolumeClaim"]["claimName"] == "data-web-1"
-        claim = await world.get(PERSISTENTVOLUMECLAIMS, "data-web-1")
-        assert claim["status"]["phase"] == "Bound"
-        assert len((await world.client.list(PERSISTENTVOLUMES)).items) == 3
-        # From the highest ordinal down to the partition.
-        rolling = {"type": "RollingUpdate", "rollingUpdate": {"partition": 1}}
-        await world.patch(STATEFULSETS, "web", {"spec": {"template": template("nginx:2"), "updateStrategy": rolling}})
-        await world.status(STATEFULSETS, "web", updatedReplicas=2, readyReplicas=3)
-        assert starts == ["web-0", "web-1", "web-2", "web-2", "web-1"]
-        images = [pod["spec"]["containers"][0]["image"] for pod in await world.pods()]
-        assert images == ["nginx:1", "nginx:2", "nginx:2"]
-        await world.patch(STATEFULSETS, "web", {"spec": {"updateStrategy": {"rollingUpdate": {"partition": 0}}}})
-        status = await world.status(STATEFULSETS, "web", updatedReplicas=3, readyReplicas=3, currentReplicas=3)
-        assert status["currentRevision"] == status["updateRevision"]
-        assert len((await world.client.list(CONTROLLERREVISIONS, "default")).items) == 2
-        await world.patch(STATEFULSETS, "web", {"spec": {"replicas": 1}})
-        await world.status(STATEFULSETS, "web", replicas=1)
-        assert [pod["metadata"]["name"] for pod in await world.pods()] == ["web-0"]
+    starts: list[str] = []
+    world.cluster.pods.subscribe(
+        lambda change: starts.append(change.object.metadata.name) if change.old is None else None
+    )
+    await world.create(STATEFULSETS, body)
+    await world.status(STATEFULSETS, "web", readyReplicas=3, currentReplicas=3)
+    assert starts == ["web-0", "web-1", "web-2"]
+    pod = await world.get(PODS, "web-1")
+    assert pod["metadata"]["labels"]["statefulset.kubernetes.io/pod-name"] == "web-1"
+    assert pod["spec"]["volumes"][0]["persistentVolumeClaim"]["claimName"] == "data-web-1"
+    claim = await world.get(PERSISTENTVOLUMECLAIMS, "data-web-1")
+    assert claim["status"]["phase"] == "Bound"
+    assert len((await world.client.list(PERSISTENTVOLUMES)).items) == 3
+    # From the highest ordinal down to the partition.
+    rolling = {"type": "RollingUpdate", "rollingUpdate": {"partition": 1}}
+    await world.patch(STATEFULSETS, "web", {"spec": {"template": template("nginx:2"), "updateStrategy": rolling}})
+    await world.status(STATEFULSETS, "web", updatedReplicas=2, readyReplicas=3)
+    assert starts == ["web-0", "web-1", "web-2", "web-2", "web-1"]
+    images = [pod["spec"]["containers"][0]["image"] for pod in await world.pods()]
+    assert images == ["nginx:1", "nginx:2", "nginx:2"]
+    await world.patch(STATEFULSETS, "web", {"spec": {"updateStrategy": {"rollingUpdate": {"partition": 0}}}})
+    status = await world.status(STATEFULSETS, "web", updatedReplicas=3, readyReplicas=3, currentReplicas=3)
+    assert status["currentRevision"] == status["updateRevision"]
+    assert len((await world.client.list(CONTROLLERREVISIONS, "default")).items) == 2
+    await world.patch(STATEFULSETS, "web", {"spec": {"replicas": 1}})
+    await world.status(STATEFULSETS, "web", replicas=1)
+    assert [pod["metadata"]["name"] for pod in await world.pods()] == ["web-0"]
 
 
 @in_simulated
@@ -223,39 +213,34 @@ async def test_a_daemon_set_runs_on_every_eligible_node(world: Simulated) -> Non
     assert (pod["spec"]["nodeName"], pod["spec"]["containers"][0]["image"]) == ("node3", "nginx:2")
 
 
-@virtual
-async def test_jobs_complete_fail_and_expire() -> None:
+@in_simulated
+async def test_jobs_complete_fail_and_expire(world: Simulated) -> None:
     def job(name: str, command: list[str], **spec: Any) -> dict[str, Any]:
         containers = [{"name": "main", "image": "busybox", "command": command}]
         pod = {"spec": {"restartPolicy": "Never", "containers": containers}}
         return {"metadata": {"name": name}, "spec": {"template": pod} | spec}
 
-    async with simulated() as world:
-        await world.create(JOBS, job("pi", ["sleep", "3"], completions=5, parallelism=2))
-        status = await world.status(JOBS, "pi", succeeded=5, active=0)
-        assert [one["type"] for one in status["conditions"]] == ["SuccessCriteriaMet", "Complete"]
-        await world.create(JOBS, job("bad", ["false"], backoffLimit=1))
-        status = await world.status(JOBS, "bad", failed=2, active=0)
-        assert [one["reason"] for one in status["conditions"]] == ["BackoffLimitExceeded"] * 2
-        await world.create(JOBS, job("late", ["sleep", "1h"], activeDeadlineSeconds=10, ttlSecondsAfterFinished=20))
+    await world.create(JOBS, job("pi", ["sleep", "3"], completions=5, parallelism=2))
+    status = await world.status(JOBS, "pi", succeeded=5, active=0)
+    assert [one["type"] for one in status["conditions"]] == ["SuccessCriteriaMet", "Complete"]
+    await world.create(JOBS, job("bad", ["false"], backoffLimit=1))
+    status = await world.status(JOBS, "bad", failed=2, active=0)
+    assert [one["reason"] for one in status["conditions"]] == ["BackoffLimitExceeded"] * 2
+    await world.create(JOBS, job("late", ["sleep", "1h"], activeDeadlineSeconds=10, ttlSecondsAfterFinished=20))
 
-        async def over() -> Any:
-            status = (await world.get(JOBS, "late"))["status"]
-            return status if "conditions" in status else None
+    async def over() -> Any:
+        status = (await world.get(JOBS, "late"))["status"]
+        return "conditions" in status and status
 
-        status = await world.until(over)
-        assert status["conditions"][-1]["reason"] == "DeadlineExceeded"
+    status = await world.until(over)
+    assert status["conditions"][-1]["reason"] == "DeadlineExceeded"
 
-        async def gone() -> bool:
-            try:
-                await world.get(JOBS, "late")
-            except NotFound:
-                return True
-            return False
+    async def names() -> list[str]:
+        return [one["metadata"]["name"] for one in (await world.client.list(JOBS, "default")).items]
 
-        await world.until(gone, 30)
-        await world.create(JOBS, job("parts", ["true"], completions=3, parallelism=3, completionMode="Indexed"))
-        await world.status(JOBS, "parts", succeeded=3)
+    await world.becomes(names, ["bad", "pi"], 30)
+    await world.create(JOBS, job("parts", ["true"], completions=3, parallelism=3, completionMode="Indexed"))
+    await world.status(JOBS, "parts", succeeded=3)
 
 
 @in_simulated
@@ -265,14 +250,10 @@ async def test_a_service_lists_its_pods_by_readiness(world: Simulated) -> None:
     await world.create(REPLICASETS, workload(replicas=2))
 
     async def both() -> Any:
-        found = await world.get(ENDPOINTSLICES, "web")
-        states = [one["conditions"]["ready"] for one in found["endpoints"]]
-        return found if states == [True, True] else None
+        slices = (await world.client.list(ENDPOINTSLICES, "default")).items
+        ready = [one["conditions"]["ready"] for found in slices for one in found["endpoints"]]
+        return ready == [True, True] and slices[0]
 
-    async def made() -> bool:
-        return bool((await world.client.list(ENDPOINTSLICES, "default")).items)
-
-    await world.until(made)
     found = await world.until(both)
     assert found["ports"] == [{"name": "web", "port": 80, "protocol": "TCP"}]
     assert found["metadata"]["labels"]["kubernetes.io/service-name"] == "web"
@@ -298,8 +279,7 @@ async def test_a_budget_holds_back_evictions(world: Simulated) -> None:
 
     async def evict(pod: dict[str, Any]) -> None:
         name = pod["metadata"]["name"]
-        body = {"metadata": {"name": name}}
-        await world.client.create(PODS, body, "default", name=name, subresource="eviction")
+        await world.client.create(PODS, {"metadata": {"name": name}}, "default", name=name, subresource="eviction")
 
     # While the new container is not ready yet, the second eviction must wait.
     annotations = {BEHAVIOUR: '{"*": {"readyAfter": 30}}'}
@@ -314,10 +294,8 @@ async def test_a_budget_holds_back_evictions(world: Simulated) -> None:
 @in_simulated(2)
 async def test_pods_of_an_unresponsive_node_are_moved(world: Simulated) -> None:
     stays = {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute"}
-    tolerations = [stays | {"tolerationSeconds": 30}]
-    body = workload(replicas=2)
-    body["spec"]["template"] = template(tolerations=tolerations)
-    await world.create(DEPLOYMENTS, body)
+    patient = template(tolerations=[stays | {"tolerationSeconds": 30}])
+    await world.create(DEPLOYMENTS, workload(replicas=2, template=patient))
     await world.status(DEPLOYMENTS, "web", readyReplicas=2)
     assert Counter(pod["spec"]["nodeName"] for pod in await world.pods()) == {"node1": 1, "node2": 1}
     world.cluster.nodes.kubelets.stop("node1")
@@ -344,17 +322,11 @@ async def test_pods_of_an_unresponsive_node_are_moved(world: Simulated) -> None:
 async def test_a_namespace_gets_a_service_account_and_root_ca(world: Simulated) -> None:
     await world.create(NAMESPACES, {"metadata": {"name": "shop"}})
 
-    async def begun() -> Any:
-        accounts = (await world.client.list(SERVICEACCOUNTS, "shop")).items
-        maps = (await world.client.list(CONFIGMAPS, "shop")).items
-        return [one["metadata"]["name"] for one in (*accounts, *maps)] == ["default", "kube-root-ca.crt"]
+    async def names() -> list[str]:
+        found = [(await world.client.list(resource, "shop")).items for resource in (SERVICEACCOUNTS, CONFIGMAPS)]
+        return [one["metadata"]["name"] for items in found for one in items]
 
-    await world.until(begun)
-
-
-async def events(world: Simulated, name: str) -> list[str]:
-    found = (await world.client.list(EVENTS, "default")).items
-    return [one["reason"] for one in found if one["involvedObject"]["name"] == name]
+    await world.becomes(names, ["default", "kube-root-ca.crt"])
 
 
 @in_simulated
@@ -362,18 +334,15 @@ async def test_events_report_what_happens_to_a_pod(world: Simulated) -> None:
     spec = {"containers": [{"name": "main", "image": "nginx:1"}]}
     await world.create(PODS, {"metadata": {"name": "web"}, "spec": spec})
 
-    async def started() -> Any:
-        # The events have the same time, so their order is undefined.
-        return set(await events(world, "web")) == {"Scheduled", "Pulling", "Pulled", "Created", "Started"}
+    async def events(name: str = "web") -> list[str]:
+        found = (await world.client.list(EVENTS, "default")).items
+        return sorted(one["reason"] for one in found if one["involvedObject"]["name"] == name)
 
-    await world.until(started)
+    await world.becomes(events, ["Created", "Pulled", "Pulling", "Scheduled", "Started"])
     spec["containers"][0]["resources"] = {"requests": {"cpu": "64"}}
     await world.create(PODS, {"metadata": {"name": "big"}, "spec": spec})
 
-    async def refused() -> Any:
-        return await events(world, "big") == ["FailedScheduling"]
-
-    await world.until(refused)
+    await world.becomes(lambda: events("big"), ["FailedScheduling"])
     [condition] = (await world.get(PODS, "big"))["status"]["conditions"]
     assert condition["message"] == (
         "0/3 nodes are available: 3 Insufficient cpu. "

@@ -14,35 +14,25 @@ from app.kube.resources import CONFIGMAPS, PODS
 from app.kube.store import Store
 from app.sandbox.apiserver.server import ApiServer
 from tests.kit.cluster import in_api_server
-from tests.kube.fakes import until
+from tests.kube.fakes import running, until
 
 
-class Watching:
-    """A watch in the background, and the events so far."""
+async def seen(client: Client, query: Mapping[str, str], seconds: float) -> tuple[list[dict[str, Any]], bool]:
+    """Return the events of a watch during this time, and whether it ended."""
+    events: list[dict[str, Any]] = []
 
-    def __init__(self, client: Client, query: Mapping[str, str], namespace: str = "default") -> None:
-        self.events: list[dict[str, Any]] = []
-        self.ended = False
-        self._task = asyncio.create_task(self._run(client, namespace, query))
-
-    async def _run(self, client: Client, namespace: str, query: Mapping[str, str]) -> None:
-        async with client.watch(CONFIGMAPS, namespace, query) as stream:
+    async def watch() -> None:
+        async with client.watch(CONFIGMAPS, "default", query) as stream:
             async for chunk in stream.chunks:
-                self.events += [orjson.loads(line) for line in chunk.splitlines()]
-        self.ended = True
+                events.extend(orjson.loads(line) for line in chunk.splitlines())
 
-    def short(self) -> list[tuple[str, str]]:
-        return [(event["type"], event["object"]["metadata"].get("name", "")) for event in self.events]
-
-    async def seen(self, count: int) -> None:
-        await until(lambda: len(self.events) >= count)
-
-    def stop(self) -> None:
-        self._task.cancel()
+    async with running(watch()) as (task,):
+        await asyncio.sleep(seconds)
+        return events, task.done()
 
 
-def config(name: str, **labels: str) -> dict[str, Any]:
-    return {"metadata": {"name": name, "labels": labels}, "data": {}}
+def config(name: str) -> dict[str, Any]:
+    return {"metadata": {"name": name}, "data": {}}
 
 
 @in_api_server
@@ -50,10 +40,9 @@ async def test_an_expired_version_ends_in_an_error_event(client: Client, api: Ap
     first = await client.create(CONFIGMAPS, config("a"), "default")
     await client.create(CONFIGMAPS, config("b"), "default")
     api.compact()
-    watching = Watching(client, {"resourceVersion": first["metadata"]["resourceVersion"]})
-    await until(lambda: watching.ended)
-    assert [event["type"] for event in watching.events] == ["ERROR"]
-    status = watching.events[0]["object"]
+    [event], ended = await seen(client, {"resourceVersion": first["metadata"]["resourceVersion"]}, 1)
+    assert (event["type"], ended) == ("ERROR", True)
+    status = event["object"]
     assert (status["code"], status["reason"]) == (410, "Expired")
     assert status["message"].startswith("too old resource version: ")
 
@@ -62,35 +51,27 @@ async def test_an_expired_version_ends_in_an_error_event(client: Client, api: Ap
 async def test_a_streaming_list_marks_its_end(client: Client, api: ApiServer) -> None:
     await client.create(CONFIGMAPS, config("a"), "default")
     query = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true"}
-    watching = Watching(client, query)
-    await watching.seen(2)
-    assert watching.short() == [("ADDED", "a"), ("BOOKMARK", "")]
-    assert watching.events[1]["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
-    await asyncio.sleep(130)
-    assert watching.short()[2:] == [("BOOKMARK", ""), ("BOOKMARK", "")]
-    watching.stop()
+    events, ended = await seen(client, query, 130)
+    assert ([event["type"] for event in events], ended) == (["ADDED", *["BOOKMARK"] * 3], False)
+    assert events[1]["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
 
 
 @in_api_server
 async def test_a_watch_ends_after_its_timeout(client: Client, api: ApiServer) -> None:
-    watching = Watching(client, {"timeoutSeconds": "30"})
-    await asyncio.sleep(29)
-    assert not watching.ended
-    await asyncio.sleep(2)
-    assert watching.ended
+    for seconds, ends in ((29, False), (31, True)):
+        assert await seen(client, {"timeoutSeconds": "30"}, seconds) == ([], ends)
     assert not any(collection.sinks for collection in api.core.storage.collections.values())
 
 
 @in_api_server
 async def test_a_reflector_follows_changes(client: Client, api: ApiServer) -> None:
     store: Store[Any] = Store()
-    task = asyncio.create_task(Reflector(client, PODS, store, decode=decode_pod, rng=Random(1)).run())
-    await store.wait_until_ready()
-    spec = {"containers": [{"name": "app", "image": "nginx"}]}
-    await client.create(PODS, {"metadata": {"name": "web"}, "spec": spec}, "default")
-    await until(lambda: len(store) == 1)
-    api.compact()
-    await asyncio.sleep(3600)
-    await client.delete(PODS, "web", "default")
-    await until(lambda: len(store) == 0)
-    task.cancel()
+    async with running(Reflector(client, PODS, store, decode=decode_pod, rng=Random(1)).run()):
+        await store.wait_until_ready()
+        spec = {"containers": [{"name": "app", "image": "nginx"}]}
+        await client.create(PODS, {"metadata": {"name": "web"}, "spec": spec}, "default")
+        await until(lambda: len(store) == 1)
+        api.compact()
+        await asyncio.sleep(3600)
+        await client.delete(PODS, "web", "default")
+        await until(lambda: len(store) == 0)
