@@ -49,7 +49,8 @@ VALIDATING = f"{ADMISSION}/validatingwebhookconfigurations/{VALIDATING_NAME}"
 DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/sidecarsets.apps.kruise.io"
 SECRET = "/api/v1/namespaces/kruise-system/secrets/kruise-webhook-certs"
 ENDPOINT = ServiceEndpoint("kruise-webhook-service", "kruise-system")
-CERTIFICATES = issue(("kruise-webhook-service.kruise-system.svc",), EPOCH)
+HOST = "kruise-webhook-service.kruise-system.svc"
+CERTIFICATES = issue((HOST,), EPOCH)
 
 
 def definition() -> dict[str, Any]:
@@ -69,28 +70,34 @@ def secret_certificates(client: Client) -> SecretCertificates:
         client.clock,
         namespace="kruise-system",
         name="kruise-webhook-certs",
-        hosts=("kruise-webhook-service.kruise-system.svc",),
+        hosts=(HOST,),
         renew_before=timedelta(days=180),
     )
 
 
-def prepared(
+def registration_on(
+    api: MemoryApi,
     *,
-    options: Mapping[str, Any] | None = None,
+    source: Any = None,
     shared: SharedValue[Certificate] | None = None,
     endpoint: Endpoint = ENDPOINT,
     kinds: Sequence[KindDefinition] = KINDS,
-    **objects: Any,
-) -> tuple[MemoryApi, Registration, ManagerMetrics]:
-    """Return a registration and an API server that has the CRD and a valid Secret."""
-    api = MemoryApi(objects={DEFINITION: definition(), SECRET: secret(), **objects})
-    client, metrics = Client(api, VirtualClock()), ManagerMetrics()
-    source = secret_certificates(client)
+    metrics: ManagerMetrics | None = None,
+    **options: Any,
+) -> Registration:
+    client = Client(api, VirtualClock())
+    source, metrics = source or secret_certificates(client), metrics or ManagerMetrics()
     shared = shared if shared is not None else SharedValue(Certificate, 2**16)
-    registration = Registration(
-        client, source, endpoint, WEBHOOKS, kinds, metrics, Random(1), shared, **(options or {})
-    )
-    return api, registration, metrics
+    return Registration(client, source, endpoint, WEBHOOKS, kinds, metrics, Random(1), shared, **options)
+
+
+def prepared(
+    objects: Mapping[str, Any] | None = None, **options: Any
+) -> tuple[MemoryApi, Registration, ManagerMetrics]:
+    """Return a registration and an API server that has the CRD, a valid Secret and these objects."""
+    api = MemoryApi(objects={DEFINITION: definition(), SECRET: secret(), **(objects or {})})
+    metrics = ManagerMetrics()
+    return api, registration_on(api, metrics=metrics, **options), metrics
 
 
 async def registered(registration: Registration) -> None:
@@ -123,7 +130,7 @@ def failing(path: str, method: str, code: int, reason: str, times: int = 1000):
 @virtual
 async def test_all_registrations_get_the_authority_and_our_address() -> None:
     told: list[Collection[str]] = []
-    api, registration, _ = prepared(options={"absent_changed": told.append})
+    api, registration, _ = prepared(absent_changed=told.append)
     await registered(registration)
     assert told == [set()]  # whatever a predecessor found
     for path in (MUTATING, VALIDATING):
@@ -148,7 +155,7 @@ async def test_a_changed_mutating_configuration_reports_since_when_webhooks_may_
     change: dict[str, Any],
 ) -> None:
     away: list[datetime] = []
-    api, registration, _ = prepared(options={"may_have_been_away": away.append})
+    api, registration, _ = prepared(may_have_been_away=away.append)
     await registered(registration)
     await registration.sync()
     clock = registration.clock
@@ -210,9 +217,8 @@ def conversion_owners(api: MemoryApi) -> list[tuple[str, Any]]:
 @pytest.mark.behaviour("MGR-142")
 @virtual
 async def test_the_address_in_a_definition_is_left_to_its_installer() -> None:
-    api, registration, metrics = prepared(
-        endpoint=UrlEndpoint("127.0.0.1", 9443), **{DEFINITION: owning("f:caBundle", "f:url")}
-    )
+    owned = {DEFINITION: owning("f:caBundle", "f:url")}
+    api, registration, metrics = prepared(owned, endpoint=UrlEndpoint("127.0.0.1", 9443))
     await registered(registration)
     assert api.objects[DEFINITION]["spec"]["conversion"]["webhook"]["clientConfig"]["url"]
     authority = {"f:conversion": {"f:webhook": {"f:clientConfig": {"f:caBundle": {}}}}}
@@ -227,7 +233,7 @@ async def test_the_address_in_a_definition_is_left_to_its_installer() -> None:
 @pytest.mark.parametrize(("code", "reason"), [(409, "Conflict"), (403, "Forbidden"), (422, "Invalid")])
 @virtual
 async def test_conversion_works_without_the_right_to_give_up_the_address(code: int, reason: str) -> None:
-    api, registration, _ = prepared(**{DEFINITION: owning("f:service")})
+    api, registration, _ = prepared({DEFINITION: owning("f:service")})
     await registered(registration)
     api.objects[DEFINITION]["metadata"]["managedFields"] = owning("f:service")["metadata"]["managedFields"]
     api.fail = failing(DEFINITION, "PATCH", code, reason)
@@ -271,8 +277,7 @@ async def test_drift_is_repaired_within_a_minute_and_counted() -> None:
 async def test_a_new_authority_reaches_all_registrations() -> None:
     api, registration, _ = prepared()
     await registered(registration)
-    newer = issue(("kruise-webhook-service.kruise-system.svc",), VirtualClock().now())
-    api.objects[SECRET] = {**secret(), "data": newer.secret_data()}
+    newer = changed_secret(api)
     await registration.sync()
     assert registration.current.without_ca_key == newer.without_ca_key
     for path in (MUTATING, VALIDATING):
@@ -307,7 +312,7 @@ async def test_a_missing_definition_is_reported_with_the_command_and_checked_aga
 @pytest.mark.behaviour("MGR-52")
 async def test_one_missing_definition_delays_nothing() -> None:
     told: list[Collection[str]] = []
-    api, registration, _ = prepared(options={"absent_changed": told.append}, kinds=(SIDECAR_SET, EPHEMERAL_JOB))
+    api, registration, _ = prepared(absent_changed=told.append, kinds=(SIDECAR_SET, EPHEMERAL_JOB))
     await registered(registration)
     await registration.sync()
     assert registration.defined.is_set()
@@ -361,7 +366,7 @@ async def test_an_unavailable_api_server_is_retried(caplog: pytest.LogCaptureFix
 @virtual
 async def test_a_write_of_another_replica_causes_an_immediate_retry(path: str, method: str, reason: str) -> None:
     live = {"metadata": {"name": MUTATING_NAME, "resourceVersion": "1"}, "webhooks": []}
-    api, registration, _ = prepared(**({MUTATING: live} if path == MUTATING else {}))
+    api, registration, _ = prepared({MUTATING: live} if path == MUTATING else {})
     api.fail = failing(path, method, 409, reason, times=1)
     async with running(registration):
 
@@ -377,12 +382,10 @@ async def test_a_missing_right_is_reported_and_retried(caplog: pytest.LogCapture
     api, registration, _ = prepared()
     message = 'secrets "kruise-webhook-certs" is forbidden: User "x" cannot get resource "secrets"'
     api.fail = lambda r: json_response(403, status_body(403, "Forbidden", message)) if r.path == SECRET else None
-    task = asyncio.create_task(registration.run())
-    await until(lambda: message in caplog.text)
-    api.fail = lambda _: None
-    async with asyncio.timeout(60):
-        await until(lambda: registration.current is not None)
-    task.cancel()
+    async with running(registration):
+        await until(lambda: message in caplog.text)
+        api.fail = lambda _: None
+        await until(lambda: registration.current is not None, 60)
 
 
 def entry(name: str) -> dict[str, Any]:
@@ -399,7 +402,7 @@ def names(api: MemoryApi) -> list[str]:
 @virtual
 async def test_entries_of_another_version_keep_their_order_until_the_leader_saw_a_rollout() -> None:
     leading = False
-    api, registration, _ = prepared(options={"leading": lambda: leading})
+    api, registration, _ = prepared(leading=lambda: leading)
     await registered(registration)
     api.objects[VALIDATING]["webhooks"].append(entry("newkind"))
     async with running(registration):
@@ -442,7 +445,7 @@ async def test_openkruise_entries_point_to_us_at_once_and_unserved_ones_are_remo
     installed = {item["metadata"]["name"]: item for item in openkruise.installed() if "webhooks" in item}
     live = {path: installed[path.rpartition("/")[2]] for path in (MUTATING, VALIDATING)}
     # As for a manager outside the cluster: the entries name a Service, and the manager is registered by URL.
-    api, registration, _ = prepared(endpoint=UrlEndpoint("127.0.0.1", 9443), **live)
+    api, registration, _ = prepared(live, endpoint=UrlEndpoint("127.0.0.1", 9443))
     await registered(registration)
     for path in (MUTATING, VALIDATING):
         entries = {entry["name"]: entry for entry in api.objects[path]["webhooks"]}
@@ -464,7 +467,7 @@ async def test_openkruise_entries_point_to_us_at_once_and_unserved_ones_are_remo
 @virtual
 async def test_the_leader_decides_the_content_of_an_entry() -> None:
     leading = False
-    api, registration, _ = prepared(options={"leading": lambda: leading})
+    api, registration, _ = prepared(leading=lambda: leading)
     await registered(registration)
     ours = api.objects[VALIDATING]["webhooks"][0]
     api.objects[VALIDATING]["webhooks"][0] = {**ours, "timeoutSeconds": 1, "clientConfig": entry("x")["clientConfig"]}
@@ -542,12 +545,8 @@ async def test_with_external_certificates_only_their_authority_is_written(tmp_pa
         ("ca-cert.pem", "tls.crt", "tls.key"), (CERTIFICATES.ca_cert, CERTIFICATES.cert, CERTIFICATES.key), strict=True
     ):
         (tmp_path / name).write_bytes(content)
-    api, clock = MemoryApi(objects={DEFINITION: definition()}), VirtualClock()
-    source = ExternalFolder(tmp_path, clock)
-    shared = SharedValue(Certificate, 2**16)
-    registration = Registration(
-        Client(api, clock), source, ENDPOINT, WEBHOOKS, KINDS, ManagerMetrics(), Random(1), shared
-    )
+    api = MemoryApi(objects={DEFINITION: definition()})
+    registration = registration_on(api, source=ExternalFolder(tmp_path, VirtualClock()))
     await registered(registration)
     assert api.objects[VALIDATING]["webhooks"][0]["clientConfig"]["caBundle"] == CERTIFICATES.ca_bundle
     assert SECRET not in api.objects
@@ -567,7 +566,7 @@ async def test_with_external_certificates_only_their_authority_is_written(tmp_pa
 
 def changed_secret(api: MemoryApi) -> Any:
     """Store certificates of another CA in the Secret, and return them."""
-    newer = issue(("kruise-webhook-service.kruise-system.svc",), EPOCH)
+    newer = issue((HOST,), EPOCH)
     api.objects[SECRET] = {**secret(), "data": newer.secret_data()}
     return newer
 
@@ -627,13 +626,10 @@ async def test_surviving_listeners_get_no_untrusted_certificate() -> None:
     newer = changed_secret(api)
     for webhook in api.objects[VALIDATING]["webhooks"]:  # another replica is about to publish the CA
         webhook["clientConfig"]["caBundle"] = newer.ca_bundle
-    client = Client(api, VirtualClock())
-    source = secret_certificates(client)
-    after = Registration(client, source, ENDPOINT, WEBHOOKS, KINDS, ManagerMetrics(), Random(2), shared)
+    after = registration_on(api, shared=shared)
     await after.use_certificate()
     await after.sync()  # may not write configurations yet
-    served = shared.read()
-    assert served.cert == CERTIFICATES.cert
+    assert shared.read().cert == CERTIFICATES.cert
     await registered(after)
     served = shared.read()
     assert served.cert == newer.cert

@@ -8,9 +8,8 @@ import itertools
 import json
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +60,9 @@ from app.manager.takeover.plan import back_plan, takeover_plan
 from app.manager.uninstall import DEPLOYMENT
 from tests import openkruise
 from tests.cluster.controlplane import ControlPlane
-from tests.kit.cluster import scenarios
+from tests.kit.cluster import Waiting, scenarios
+from tests.kit.objects import definition, version
+from tests.kit.transports import Counting
 from tests.kube.fakes import json_response
 from tests.nightly import NIGHTLY
 from tests.sandbox.cluster import Simulated, simulated
@@ -103,9 +104,9 @@ def planned(installed: Installed, image: str = IMAGE, **options: Any) -> Plan:
     return takeover_plan(installed, image, reconciled_kinds(), all_rules(), **options)
 
 
-def given(*arguments: str) -> dict[str, Any]:
+def deployment_with(*arguments: str, image: str = THEIRS) -> dict[str, Any]:
     deployment = seen().deployment
-    container_of(deployment)["args"] = list(arguments)
+    container_of(deployment).update(args=list(arguments), image=image)
     return deployment
 
 
@@ -117,14 +118,10 @@ def daemon_set(*more: str) -> dict[str, Any]:
 
 
 def with_unserved(strategy: str = "None") -> Installed:
-    spec = {
-        "group": "apps.kruise.io",
-        "names": {"kind": "NewKind", "plural": "newkinds"},
-        "versions": [{"name": "v1alpha1", "served": True, "storage": True}],
-        "conversion": {"strategy": strategy},
-    }
-    definition = {"metadata": {"name": "newkinds.apps.kruise.io"}, "spec": spec}
-    return seen(definitions={"newkinds.apps.kruise.io": definition}, objects={"newkinds.apps.kruise.io": 3})
+    unserved = definition(
+        "newkinds", "NewKind", version("v1alpha1"), group="apps.kruise.io", conversion={"strategy": strategy}
+    )
+    return seen(definitions={"newkinds.apps.kruise.io": unserved}, objects={"newkinds.apps.kruise.io": 3})
 
 
 @pytest.mark.behaviour("MGR-143")
@@ -133,8 +130,8 @@ def with_unserved(strategy: str = "None") -> Installed:
     [
         (seen(deployment=None), "nothing to take over"),
         (seen(cluster_role=None), "ClusterRole kruise-manager-role: not found"),
-        (seen(deployment=given("--no-such-flag")), "unknown flag --no-such-flag"),
-        (seen(deployment=given("--feature-gates=NoSuchGate=true")), "NoSuchGate"),
+        (seen(deployment=deployment_with("--no-such-flag")), "unknown flag --no-such-flag"),
+        (seen(deployment=deployment_with("--feature-gates=NoSuchGate=true")), "NoSuchGate"),
         (with_unserved(), "NewKind: 3 objects, not served here"),
         (with_unserved("Webhook"), "readable only in the storage version; delete them, or keep them"),
     ],
@@ -159,7 +156,7 @@ def test_settings_without_effect_are_reported() -> None:
     assert any(fact.startswith("flags that keep their meaning: ") and "--v" in fact for fact in plan.facts)
     assert any("--sync-period" in warning for warning in plan.warnings)
     assert f"DaemonSet {NAMESPACE}/{DAEMON}: unchanged; --agents also replaces the node agents" in plan.facts
-    by_helm = given()
+    by_helm = deployment_with()
     by_helm["metadata"]["annotations"] = {"meta.helm.sh/release-name": "kruise"}
     assert any("Helm release kruise" in warning for warning in planned(seen(deployment=by_helm)).warnings)
 
@@ -283,28 +280,18 @@ def test_an_unreadable_backup_is_reported() -> None:
         (
             "x:v1.8.0",
             ["--feature-gates=WorkloadSpread=false", "--v=4", "--feature_gates=ImagePullJobGate=true"],
-            [
-                "--feature-gates=WorkloadSpread=false,ImagePullJobGate=true,ResourcesDeletionProtection=false",
-                "--v=4",
-            ],
+            ["--feature-gates=WorkloadSpread=false,ImagePullJobGate=true,ResourcesDeletionProtection=false", "--v=4"],
         ),
     ],
 )
 def test_gates_keep_the_values_that_were_in_effect(image: str, given: list[str], kept: list[str] | None) -> None:
-    deployment = given_container(image, *given)
+    deployment = deployment_with(*given, image=image)
     step = next(one for one in planned(seen(deployment=deployment)).steps if one.resource is DEPLOYMENTS)
     assert container_of(step.body)["args"] == (given if kept is None else kept)
 
 
-def given_container(image: str, *arguments: str) -> dict[str, Any]:
-    deployment = given(*arguments)
-    container_of(deployment)["image"] = image
-    return deployment
-
-
 def test_deletion_protection_stays_off_if_an_untagged_image_did_not_serve_it() -> None:
-    deployment = given_container("registry:5000/x", "--v=4")
-    plan = planned(seen(deployment=deployment, configurations={}))
+    plan = planned(seen(deployment=deployment_with("--v=4", image="registry:5000/x"), configurations={}))
     assert any("written into --feature-gates: ResourcesDeletionProtection=false" in fact for fact in plan.facts)
     assert any(r"--set 'featureGates=ResourcesDeletionProtection=false'" in fact for fact in plan.facts)
 
@@ -509,10 +496,9 @@ async def agents(client: Client) -> dict[str, int]:
 
 
 async def until_agents(client: Client, wanted: dict[str, int]) -> None:
-    deadline = client.clock.monotonic() + 60
-    while await agents(client) != wanted:
-        assert client.clock.monotonic() < deadline, await agents(client)
-        await client.clock.sleep(0.2)
+    waiting = Waiting()
+    waiting.clock = client.clock
+    await waiting.becomes(lambda: agents(client), wanted)
 
 
 class OneAway:
@@ -534,11 +520,6 @@ class OneAway:
         return await self.inner.request(request)
 
 
-def _pulling(phase: str) -> dict[str, Any]:
-    tag = {"tag": "1.29", "phase": phase, "version": 1}
-    return {"status": {"desired": 1, "imageStatuses": {"nginx": {"tags": [tag]}}}}
-
-
 async def begin_pull(client: Client, *nodes: str) -> None:
     for resource, name in CONFIGURATIONS:  # no manager runs that could answer
         await client.delete(resource, name)
@@ -552,11 +533,13 @@ async def begin_pull(client: Client, *nodes: str) -> None:
                 if "failed calling webhook" not in str(error):
                     raise
                 await client.clock.sleep(0.1)
-        await client.patch(NODE_IMAGES, node, _pulling("Pulling"), subresource="status", kind=PatchType.MERGE)
+        await set_pull(client, node, "Pulling")
 
 
-async def end_pull(client: Client, node: str) -> None:
-    await client.patch(NODE_IMAGES, node, _pulling("Succeeded"), subresource="status", kind=PatchType.MERGE)
+async def set_pull(client: Client, node: str, phase: str) -> None:
+    tag = {"tag": "1.29", "phase": phase, "version": 1}
+    status = {"desired": 1, "imageStatuses": {"nginx": {"tags": [tag]}}}
+    await client.patch(NODE_IMAGES, node, {"status": status}, subresource="status", kind=PatchType.MERGE)
 
 
 async def check_agents(client: Client) -> None:
@@ -570,7 +553,7 @@ async def check_agents(client: Client) -> None:
 
     async def pulled() -> None:
         assert await agents(client) == {THEIRS: 1, IMAGE: 2}
-        await end_pull(client, busy)
+        await set_pull(client, busy, "Succeeded")
 
     def say(text: str) -> None:
         told.append(text)
@@ -603,19 +586,6 @@ async def check_agents(client: Client) -> None:
     assert (await client.get(DAEMONSETS, DAEMON, NAMESPACE))["spec"] == before
 
 
-class Breaking:
-    """Stops a node's kubelet as soon as a certain Pod is deleted."""
-
-    def __init__(self, inner: Transport, pod: str, stop: Callable[[], None]) -> None:
-        self.inner, self.pod, self.stop = inner, pod, stop
-        self.stream, self.close = inner.stream, inner.close
-
-    async def request(self, request: Request) -> Response:
-        if request.method == "DELETE" and request.path.endswith(self.pod):
-            self.stop()
-        return await self.inner.request(request)
-
-
 @pytest.mark.behaviour("MGR-162")
 @in_installation(3)
 async def test_nodes_that_are_down_or_go_down_are_left_to_the_daemon_set(world: Simulated) -> None:
@@ -626,7 +596,13 @@ async def test_nodes_that_are_down_or_go_down_are_left_to_the_daemon_set(world: 
     kubelets = world.cluster.nodes.kubelets
     kubelets.stop(down)
     await until_agents(world.client, {THEIRS: 2})
-    watched = Breaking(world.client.transport, by_node[goes_down], partial(kubelets.stop, goes_down))
+
+    def stop_with_its_agent(request: Request) -> None:
+        if request.method == "DELETE" and request.path.endswith(by_node[goes_down]):
+            kubelets.stop(goes_down)
+
+    watched = Counting(world.client.transport)
+    watched.intercept = stop_with_its_agent
     told: list[str] = []
     await run(Client(watched, world.client.clock), NAMESPACE, IMAGE, agents=True, yes=True, say=told.append)
     assert [line for line in told if line.startswith("  node ")] == [
@@ -678,7 +654,7 @@ async def test_a_handover_of_busy_agents_is_not_given_up_while_agents_are_replac
         for node in ("node1", "node2"):
             await world.client.clock.sleep(0.8 * WORK_SECONDS)
             assert (await agents(world.client))[THEIRS] == (2 if node == "node1" else 1)
-            await end_pull(world.client, node)
+            await set_pull(world.client, node, "Succeeded")
 
     pulls = asyncio.create_task(pulled())
     assert await stopped(world.client, "", 1000, agents=True) == ""
@@ -686,16 +662,21 @@ async def test_a_handover_of_busy_agents_is_not_given_up_while_agents_are_replac
     assert await agents(world.client) == {IMAGE: 2}
 
 
-@pytest.mark.behaviour("MGR-144")
+@pytest.mark.behaviour("MGR-144", "MGR-150")
 @in_installation(0)
-async def test_a_broken_image_changes_nothing_else_and_can_be_reverted(world: Simulated) -> None:
+async def test_a_broken_image_changes_nothing_else_and_is_corrected_by_the_same_command(world: Simulated) -> None:
     started = world.client.clock.monotonic()
-    with pytest.raises(CommandError, match="0 available after 300 s; the old ones keep serving"):
-        await run(world.client, NAMESPACE, IMAGE, yes=True, say=lambda _: None)
+    message = await stopped(world.client, "", 1000, image=f"{IMAGE}-wrong")
+    assert "0 available after 300 s; the old ones keep serving" in message
+    assert "if necessary with another --image" in message
     assert world.client.clock.monotonic() - started >= ROLLOUT_SECONDS
-    definition = await world.client.get(CUSTOMRESOURCEDEFINITIONS, "clonesets.apps.kruise.io")
-    assert "description" not in json.dumps(definition["spec"])
-    assert await world.client.get(CONFIGMAPS, BACKUP, NAMESPACE)
+    found = await world.client.get(CUSTOMRESOURCEDEFINITIONS, "clonesets.apps.kruise.io")
+    assert "description" not in json.dumps(found["spec"])
+    assert await kept(world.client)
+    told: list[str] = []
+    await run(world.client, NAMESPACE, IMAGE, say=told.append)
+    assert any(f"run {IMAGE}" in line for line in told)
+    assert not any("add pykruise's permissions" in line for line in told)
 
 
 # ---- interrupted
@@ -720,13 +701,11 @@ class Stopping:
         raise TransportError(RequestInfo(request.method, request.path), "connection reset by peer")
 
 
-async def stopped(
-    client: Client, ends: str, writes: int, *, image: str = IMAGE, agents: bool = False, back: bool = False
-) -> str:
+async def stopped(client: Client, ends: str, writes: int, *, image: str = IMAGE, **options: bool) -> str:
     """Return the outcome of a takeover that is interrupted after some writes; empty if it completes."""
     stopping = Client(Stopping(client.transport, ends, writes), client.clock)
     try:
-        await run(stopping, NAMESPACE, image, yes=True, agents=agents, back=back, say=lambda _: None)
+        await run(stopping, NAMESPACE, image, yes=True, say=lambda _: None, **options)
     except CommandError as error:
         return str(error)
     return ""
@@ -758,13 +737,6 @@ async def test_a_takeover_interrupted_after_any_write_resumes(world: Simulated, 
     assert await agents(world.client) == {IMAGE: 2}
     assert len(ends_of) > 28
     assert all("run the same command to resume" in end for end in ends_of)
-
-
-async def refused(client: Client, **options: Any) -> str:
-    told: list[str] = []
-    with pytest.raises(CommandError):
-        await run(client, NAMESPACE, IMAGE, say=told.append, **options)
-    return told[-1]
 
 
 @pytest.mark.behaviour("MGR-145", "MGR-150")
@@ -806,22 +778,15 @@ async def test_a_resumed_takeover_lists_what_is_left_without_an_image(world: Sim
 
 
 @pytest.mark.behaviour("MGR-150")
-@in_installation(0)
-async def test_a_broken_image_is_corrected_by_the_same_command(world: Simulated) -> None:
-    assert "if necessary with another --image" in await stopped(world.client, "", 1000, image=f"{IMAGE}-wrong")
-    told: list[str] = []
-    await run(world.client, NAMESPACE, IMAGE, say=told.append)
-    assert any(f"run {IMAGE}" in line for line in told)
-    assert not any("add pykruise's permissions" in line for line in told)
-
-
-@pytest.mark.behaviour("MGR-150")
 @in_installation(2)
 async def test_changes_during_a_takeover_do_not_enter_the_backup(world: Simulated) -> None:
     assert await stopped(world.client, "after", 3)
     newer = {"spec": {"template": {"spec": {"containers": [{"name": "manager", "image": "openkruise/x:v2"}]}}}}
     await world.client.patch(DEPLOYMENTS, DEPLOYMENT, newer, NAMESPACE)
-    assert "holds a Deployment with openkruise/kruise-manager:v1.8.0" in await refused(world.client, yes=True)
+    told: list[str] = []
+    with pytest.raises(CommandError):
+        await run(world.client, NAMESPACE, IMAGE, yes=True, say=told.append)
+    assert f"holds a Deployment with {THEIRS}" in told[-1]
 
 
 @contextlib.asynccontextmanager
