@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.api import crd, names
+from app.api import crd
 from app.daemon.objects import NODE_IMAGES, NODE_POD_PROBES
 from app.features.containerrecreate.kind import CONTAINER_RECREATE_REQUEST
 from app.features.imagepull.kind import NODE_IMAGE
@@ -23,22 +23,6 @@ async def install(one: Simulated) -> None:
     await one.client.clock.sleep(3)
 
 
-async def running(one: Simulated, **metadata: Any) -> dict[str, Any]:
-    env = [{"name": "COLOUR", "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['colour']"}}}]
-    metadata = {"name": "web", "labels": {"colour": "red"}, "annotations": {names.SIDECARSET_HASH: "{}"}, **metadata}
-    containers = [{"name": "main", "image": "nginx:1", "env": env}, {"name": "side", "image": "side:1"}]
-    spec = {"nodeName": "node1", "containers": containers}
-    await one.create(PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
-
-    async def look() -> Any:
-        pod = await one.get(PODS, "web")
-        statuses = pod.get("status", {}).get("containerStatuses", [])
-        return pod if len(statuses) == 2 and all(status["ready"] for status in statuses) else None
-
-    found: dict[str, Any] = await one.until(look)
-    return found
-
-
 @in_simulated(20, agents=True)
 async def test_every_node_pulls_the_images_of_its_node_image(one: Simulated) -> None:
     await install(one)
@@ -49,13 +33,8 @@ async def test_every_node_pulls_the_images_of_its_node_image(one: Simulated) -> 
         body = {"metadata": {"name": f"node{number + 1}"}, "spec": {"images": images}}
         kind = {"apiVersion": "apps.kruise.io/v1beta1", "kind": "NodeImage"}
         await one.client.create(NODE_IMAGES, {**kind, **body})
-
-    async def done() -> bool:
-        listing = await one.client.list(NODE_IMAGES)
-        counts = [(item.get("status") or {}) for item in listing.items]
-        return all((each.get("succeeded"), each.get("failed")) == (2, 1) for each in counts)
-
-    await one.until(done)
+    for number in range(20):
+        await one.status(NODE_IMAGES, f"node{number + 1}", succeeded=2, failed=1)
     status = (await one.client.get(NODE_IMAGES, "node7"))["status"]["imageStatuses"]["gone.invalid/app"]["tags"][0]
     assert "no such host" in status["message"]
 
@@ -64,7 +43,9 @@ async def test_every_node_pulls_the_images_of_its_node_image(one: Simulated) -> 
 @in_simulated(2, agents=True)
 async def test_containers_answer_probes(one: Simulated) -> None:
     await install(one)
-    pod = await running(one)
+    spec = {"nodeName": "node1", "containers": [{"name": "main", "image": "nginx:1"}]}
+    pod = await one.create(PODS, {"metadata": {"name": "web"}, "spec": spec})
+    await one.status(PODS, "web", phase="Running")
     actions: list[dict[str, Any]] = [
         {"exec": {"command": ["echo", "idle"]}},
         {"exec": {"command": ["cat", "/tmp/none"]}},
@@ -85,7 +66,4 @@ async def test_containers_answer_probes(one: Simulated) -> None:
         found = status.get("podProbeStatuses", [{}])[0].get("probeStates", [])
         return [state["state"] for state in found]
 
-    async def known() -> bool:
-        return await states() == ["Succeeded", "Failed", "Succeeded", "Succeeded"]
-
-    await one.until(known)
+    await one.becomes(states, ["Succeeded", "Failed", "Succeeded", "Succeeded"])

@@ -55,6 +55,10 @@ def named(name: str) -> dict[str, Any]:
     return {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name]}]}
 
 
+def in_zone(zone: str, **toleration: str) -> dict[str, Any]:
+    return {"nodeSelector": {"zone": zone}, "tolerations": [toleration] if toleration else []}
+
+
 BUSY = [pod(f"{name}-{n}", name) for name, count in {"a": 3, "b": 2, "disliked": 9}.items() for n in range(count)]
 
 
@@ -62,11 +66,11 @@ BUSY = [pod(f"{name}-{n}", name) for name, count in {"a": 3, "b": 2, "disliked":
     ("spec", "chosen"),
     [
         pytest.param({}, "b", id="the one with the fewest Pods"),
-        pytest.param({"nodeSelector": {"zone": "1"}}, "a", id="node selector"),
-        pytest.param({"nodeSelector": {"zone": "9"}}, "", id="nowhere"),
-        pytest.param({"nodeSelector": {"zone": "3"}}, "", id="a taint"),
-        pytest.param({"nodeSelector": {"zone": "4"}}, "", id="cordoned"),
-        pytest.param({"nodeSelector": {"zone": "5"}}, "disliked", id="a preference is no requirement"),
+        pytest.param(in_zone("1"), "a", id="node selector"),
+        pytest.param(in_zone("9"), "", id="nowhere"),
+        pytest.param(in_zone("3"), "", id="a taint"),
+        pytest.param(in_zone("4"), "", id="cordoned"),
+        pytest.param(in_zone("5"), "disliked", id="a preference is no requirement"),
         pytest.param(affinity(expression("gpu", "Exists")), "b", id="Exists"),
         pytest.param(affinity(expression("gpu", "DoesNotExist")), "a", id="DoesNotExist"),
         pytest.param(affinity(expression("zone", "NotIn", "2")), "a", id="NotIn"),
@@ -75,27 +79,12 @@ BUSY = [pod(f"{name}-{n}", name) for name, count in {"a": 3, "b": 2, "disliked":
         pytest.param(affinity(expression("zone", "In", "7"), named("a")), "a", id="one term is enough"),
         pytest.param(affinity({**named("a"), **expression("zone", "In", "2")}), "", id="a term holds as a whole"),
         pytest.param(affinity({}), "", id="an empty term matches nothing"),
+        pytest.param(in_zone("3", key="only", value="batch"), "tainted", id="tolerated"),
+        pytest.param(in_zone("3", key="only", value="web"), "", id="another value"),
+        pytest.param(in_zone("3", operator="Exists"), "tainted", id="all tolerated"),
+        pytest.param(in_zone("3", operator="Exists", effect="NoExecute"), "", id="another effect"),
         pytest.param(
-            {"nodeSelector": {"zone": "3"}, "tolerations": [{"key": "only", "value": "batch"}]},
-            "tainted",
-            id="tolerated",
-        ),
-        pytest.param(
-            {"nodeSelector": {"zone": "3"}, "tolerations": [{"key": "only", "value": "web"}]}, "", id="another value"
-        ),
-        pytest.param(
-            {"nodeSelector": {"zone": "3"}, "tolerations": [{"operator": "Exists"}]}, "tainted", id="all tolerated"
-        ),
-        pytest.param(
-            {"nodeSelector": {"zone": "3"}, "tolerations": [{"operator": "Exists", "effect": "NoExecute"}]},
-            "",
-            id="another effect",
-        ),
-        pytest.param(
-            {
-                "nodeSelector": {"zone": "4"},
-                "tolerations": [{"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}],
-            },
+            in_zone("4", key="node.kubernetes.io/unschedulable", operator="Exists"),
             "cordoned",
             id="a daemon on a cordoned node",
         ),
