@@ -25,15 +25,20 @@ REQUESTS = CONTAINER_RECREATE_REQUEST.resource()
 SERVICE = "kruise-webhook-service.kruise-system"
 
 
+async def define(there: Simulated) -> None:
+    """Create our definitions and the manager's namespace."""
+    for kind in kinds():
+        await there.client.create(CUSTOMRESOURCEDEFINITIONS, manifest(kind))
+    await there.client.create(NAMESPACES, {"metadata": {"name": "kruise-system"}})
+
+
 @asynccontextmanager
 async def managed(
     *flags: str, number: int = 2, pace: Pace | None = None, seed: int = 1, weather: Callable[[], Weather] = lambda: CALM
 ) -> AsyncIterator[Simulated]:
     """``flags``: ``--feature-gates`` of the manager; ``number``: of nodes; ``weather``: faults of its requests."""
     async with simulated(number, pace=pace, seed=seed, agents=True) as there:
-        for kind in kinds():
-            await there.client.create(CUSTOMRESOURCEDEFINITIONS, manifest(kind))
-        await there.client.create(NAMESPACES, {"metadata": {"name": "kruise-system"}})
+        await define(there)
         gates = "".join(f",{flag.removeprefix(GATES)}" for flag in flags)
         replica = replica_of(there, "replica-0", seed, gates, weather)
 

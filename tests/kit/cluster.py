@@ -47,6 +47,9 @@ class Waiting:
     #: Shown after a timeout.
     writes: Sequence[object] = ()
 
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+
     async def until(self, look: Callable[[], Any], seconds: float = 60.0) -> Any:
         """Return the first true result of ``look``, which may be a coroutine."""
         end = self.clock.monotonic() + seconds

@@ -1,32 +1,23 @@
 """Replicas of the manager on virtual time: how they start, hand over, and survive the end of one of their processes."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
 
 from app.admission.configurations import CONFIGURATIONS
-from app.api.crd import manifest
 from app.certs.issue import issue
 from app.certs.tls import ServingContext
 from app.kube.client import get_or_none
-from app.kube.resources import (
-    CUSTOMRESOURCEDEFINITIONS,
-    EVENTS,
-    MUTATINGWEBHOOKCONFIGURATIONS,
-    NAMESPACES,
-    SECRETS,
-    Resource,
-)
-from app.manager.features import kinds
+from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, EVENTS, MUTATINGWEBHOOKCONFIGURATIONS, SECRETS, Resource
 from app.manager.health import Readiness
 from app.manager.shared_state import Certificate
 from tests.kit.cluster import scenarios
 from tests.kit.virtualtime import EPOCH
 from tests.kube.fakes import running, until
-from tests.managed import replica_of
+from tests.managed import define, replica_of
 from tests.sandbox.cluster import Simulated, simulated
 from tests.simulation.replicas import RECONCILER, WEBHOOK
 
@@ -35,9 +26,7 @@ from tests.simulation.replicas import RECONCILER, WEBHOOK
 async def defined() -> AsyncIterator[Simulated]:
     """A cluster with our definitions."""
     async with simulated(1) as there:
-        for kind in kinds():
-            await there.client.create(CUSTOMRESOURCEDEFINITIONS, manifest(kind))
-        await there.client.create(NAMESPACES, {"metadata": {"name": "kruise-system"}})
+        await define(there)
         yield there
 
 
@@ -90,14 +79,14 @@ async def test_deleted_and_changed_registrations_are_restored_at_once(there: Sim
         await until(lambda: one.leads)
         for resource, name, *namespace in (*CONFIGURATIONS, secret):
             await client.delete(resource, name, *namespace)
-            async with asyncio.timeout(2):
-                while await get_or_none(client, resource, name, *namespace) is None:
-                    await client.clock.sleep(0.1)
+            await there.until(partial(get_or_none, client, resource, name, *namespace), 2)
         name, foreign = "clonesets.apps.kruise.io", {"webhook": {"clientConfig": {"caBundle": "eA=="}}}
         await client.patch(CUSTOMRESOURCEDEFINITIONS, name, {"spec": {"conversion": foreign}})
-        async with asyncio.timeout(2):
-            while "eA==" in str(await client.get(CUSTOMRESOURCEDEFINITIONS, name)):
-                await client.clock.sleep(0.1)
+
+        async def ours_again() -> bool:
+            return "eA==" not in str(await client.get(CUSTOMRESOURCEDEFINITIONS, name))
+
+        await there.until(ours_again, 2)
 
 
 @pytest.mark.behaviour("MGR-22", "MGR-124")

@@ -6,7 +6,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from app.manager.serving import bind
 from app.manager.settings import read_settings
 from app.sandbox.run import Options, sandbox, with_manager
 from tests.kit import objects
+from tests.kit.cluster import Waiting
 
 CLONESETS = CLONE_SET.resource()
 ROOT = Path(__file__).parent.parent.parent
@@ -138,23 +139,21 @@ async def test_a_single_process_reconciles_again_after_another_held_its_lease(tm
         log_file=tmp_path / "log",
     )
     async with sandbox(options) as running, with_manager(running):
-        client = running.client
+        client, waiting = running.client, Waiting(running.client.clock)
 
         async def pods() -> int:
             return len((await client.list(PODS, "default")).items)
 
-        async def lost() -> bool:
-            return "no longer leading, still serving reviews" in options.log.read_text("utf-8")
-
         await client.create(CLONESETS, cloneset("before"), "default")
-        await until(pods, 1)
+        await waiting.becomes(pods, 1, 120)
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         taken = {"holderIdentity": "another", "acquireTime": now, "renewTime": now, "leaseDurationSeconds": 4}
         await client.patch(LEASES, "kruise-manager", {"spec": taken}, "kruise-system")
-        await until(lost, True)
+        lost = "no longer leading, still serving reviews"
+        await waiting.until(lambda: lost in options.log.read_text("utf-8"), 120)
         await client.create(CLONESETS, cloneset("after"), "default")
         await client.patch(CLONESETS, "before", {"spec": {"replicas": 2}}, "default")
-        await until(pods, 3)
+        await waiting.becomes(pods, 3, 120)
         lease = await client.get(LEASES, "kruise-manager", "kruise-system")
         assert lease["spec"]["holderIdentity"] != "another"
 
@@ -162,12 +161,6 @@ async def test_a_single_process_reconciles_again_after_another_held_its_lease(tm
 def cloneset(name: str) -> dict[str, Any]:
     spec = objects.workload_spec(app=name)
     return {"apiVersion": CLONESETS.api_version, "kind": "CloneSet", "metadata": {"name": name}, "spec": spec}
-
-
-async def until(look: Callable[[], Awaitable[object]], wanted: object) -> None:
-    async with asyncio.timeout(120):
-        while await look() != wanted:
-            await asyncio.sleep(0.05)
 
 
 def test_help_is_printed_without_a_cluster(capsys: pytest.CaptureFixture[str]) -> None:

@@ -496,9 +496,7 @@ async def agents(client: Client) -> dict[str, int]:
 
 
 async def until_agents(client: Client, wanted: dict[str, int]) -> None:
-    waiting = Waiting()
-    waiting.clock = client.clock
-    await waiting.becomes(lambda: agents(client), wanted)
+    await Waiting(client.clock).becomes(lambda: agents(client), wanted)
 
 
 class OneAway:
