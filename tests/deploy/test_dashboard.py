@@ -37,6 +37,8 @@ def filled_metrics() -> ManagerMetrics:
     metrics.reflectors.set_aside("Pod", 1)
     metrics.controllers.registered("sidecarset", 3)
     metrics.controllers.reconciled("sidecarset", "error", 0.1)
+    metrics.controllers.active_workers("sidecarset", 1)
+    metrics.controllers.panicked("sidecarset")
     metrics.queues.depth("sidecarset", 1)
     metrics.queues.added("sidecarset")
     metrics.queues.retried("sidecarset")

@@ -21,6 +21,7 @@ from app.manager.metrics import ManagerMetrics
 from app.manager.process import Tasks
 from app.manager.serving import Server, StartError, bind, bind_address
 from app.manager.shared_state import Certificate, Life, Replica, State, families, of_supervisor, text
+from tests.deploy.test_dashboard import filled_metrics
 from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import virtual
 
@@ -244,43 +245,28 @@ async def test_the_self_check_times_out(monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.behaviour("MGR-25")
 async def test_metrics_have_the_names_dashboards_expect() -> None:
-    metrics = ManagerMetrics()
-    metrics.responded("200", "GET", "127.0.0.1:6443")
-    metrics.controllers.registered("sidecarset-controller", 3)
-    metrics.controllers.reconciled("sidecarset-controller", "error", 0.1)
-    metrics.controllers.active_workers("sidecarset-controller", 1)
-    metrics.controllers.panicked("sidecarset-controller")
-    metrics.queues.depth("q", 2)
-    metrics.queues.added("q")
-    metrics.queues.retried("q")
-    metrics.queues.waited("q", 0.1)
-    metrics.queues.worked("q", 0.1)
-    metrics.reflectors.listed("Pod", 3)
-    metrics.reflectors.events("Pod", 2)
-    metrics.reflectors.error("Pod", "watch_failed")
-
     async def exposition() -> bytes:
-        return text(families(metrics.registry))
+        return text(families(filled_metrics().registry))
 
     async with serving(metrics_app(exposition)) as (host, port), httpx.AsyncClient() as http:
         found = (await http.get(f"http://{host}:{port}/metrics")).text
         assert (await http.get(f"http://{host}:{port}/")).status_code == 404
     for line in (
         "kruise_manager_is_leader 0.0",
-        'rest_client_requests_total{code="200",host="127.0.0.1:6443",method="GET"} 1.0',
-        'controller_runtime_reconcile_total{controller="sidecarset-controller",result="error"} 1.0',
-        'controller_runtime_reconcile_total{controller="sidecarset-controller",result="success"} 0.0',
-        'controller_runtime_reconcile_total{controller="sidecarset-controller",result="requeue_after"} 0.0',
-        'controller_runtime_reconcile_errors_total{controller="sidecarset-controller"} 1.0',
-        'controller_runtime_reconcile_panics_total{controller="sidecarset-controller"} 1.0',
-        'controller_runtime_terminal_reconcile_errors_total{controller="sidecarset-controller"} 0.0',
-        'controller_runtime_max_concurrent_reconciles{controller="sidecarset-controller"} 3.0',
-        'controller_runtime_active_workers{controller="sidecarset-controller"} 1.0',
-        'workqueue_depth{name="q"} 2.0',
-        'workqueue_adds_total{name="q"} 1.0',
-        'workqueue_retries_total{name="q"} 1.0',
-        'kruise_reflector_events_total{kind="Pod"} 2.0',
-        'kruise_reflector_errors_total{kind="Pod",what="watch_failed"} 1.0',
+        'rest_client_requests_total{code="200",host="127.0.0.1",method="GET"} 1.0',
+        'controller_runtime_reconcile_total{controller="sidecarset",result="error"} 1.0',
+        'controller_runtime_reconcile_total{controller="sidecarset",result="success"} 0.0',
+        'controller_runtime_reconcile_total{controller="sidecarset",result="requeue_after"} 0.0',
+        'controller_runtime_reconcile_errors_total{controller="sidecarset"} 1.0',
+        'controller_runtime_reconcile_panics_total{controller="sidecarset"} 1.0',
+        'controller_runtime_terminal_reconcile_errors_total{controller="sidecarset"} 0.0',
+        'controller_runtime_max_concurrent_reconciles{controller="sidecarset"} 3.0',
+        'controller_runtime_active_workers{controller="sidecarset"} 1.0',
+        'workqueue_depth{name="sidecarset"} 1.0',
+        'workqueue_adds_total{name="sidecarset"} 1.0',
+        'workqueue_retries_total{name="sidecarset"} 1.0',
+        'kruise_reflector_events_total{kind="Pod"} 1.0',
+        'kruise_reflector_errors_total{kind="Pod",what="watch"} 1.0',
         "process_resident_memory_bytes",
     ):
         assert line in found

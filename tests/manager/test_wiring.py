@@ -1,9 +1,7 @@
 """What features are given: a client with a request budget for reviews."""
 
 import asyncio
-from collections.abc import Iterator
 from contextvars import ContextVar
-from itertools import islice
 from types import SimpleNamespace
 from typing import cast
 
@@ -29,22 +27,42 @@ from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import MemoryServer, virtual
 
 PATH = "/api/v1/namespaces/shop"
+GRANTED = ASKED_BURST + ASKED_PER_SECOND * LONGEST_WAIT_SECONDS
 
 
-def clients_of(server: MemoryServer, clock: VirtualClock, callers: KnownCallers) -> Iterator[Client]:
-    process = SimpleNamespace(
-        settings=SimpleNamespace(
-            own_namespace="kruise-system", gates=SimpleNamespace(enabled=bool), flags=None, policies=None
-        ),
-        client=Client(server, clock),
-        clock=clock,
-        rng=None,
-        caches=SimpleNamespace(stores=None),
-        metrics=SimpleNamespace(of=None),
-    )
-    context = admission_context(cast("Process", process), cast("Recorders", None), callers)
-    while True:
-        yield cast("Client", context(cast("AdmissionPart", SimpleNamespace(event_source=""))).client)
+class Lookups:
+    """Requests of reviews to the API server, each with the client of one of the webhooks."""
+
+    def __init__(self) -> None:
+        self.server = MemoryServer({PATH: {"metadata": {"name": "shop"}}})
+        self.clock, self.callers = VirtualClock(), KnownCallers()
+        process = SimpleNamespace(
+            settings=SimpleNamespace(
+                own_namespace="kruise-system", gates=SimpleNamespace(enabled=bool), flags=None, policies=None
+            ),
+            client=Client(self.server, self.clock),
+            clock=self.clock,
+            rng=None,
+            caches=SimpleNamespace(stores=None),
+            metrics=SimpleNamespace(of=None),
+        )
+        self._context = admission_context(cast("Process", process), cast("Recorders", None), self.callers)
+
+    async def look_up(self, of: ContextVar[str] | None, value: str) -> float:
+        """Return how long one lookup waits. ``of``: what the review's namespace or caller is noted in."""
+        client = cast("Client", self._context(cast("AdmissionPart", SimpleNamespace(event_source=""))).client)
+        began = self.clock.monotonic()
+        if of is not None:
+            of.set(value)
+        await client.get(NAMESPACES, "shop")
+        return self.clock.monotonic() - began
+
+    async def flood(self, number: int, of: ContextVar[str] | None = None, value: str = "{}") -> list[float]:
+        """Start lookups at once and return how long those wait that are granted; the others time out."""
+        tasks = [asyncio.create_task(self.look_up(of, value.format(one))) for one in range(number)]
+        found = await asyncio.gather(*tasks, return_exceptions=True)
+        assert all(isinstance(one, float | TimeoutError) for one in found)
+        return [one for one in found if isinstance(one, float)]
 
 
 @pytest.mark.behaviour("MGR-154", "MGR-165")
@@ -53,47 +71,21 @@ def clients_of(server: MemoryServer, clock: VirtualClock, callers: KnownCallers)
 )
 @virtual
 async def test_reviews_of_all_kinds_share_one_limit_on_their_lookups(shared: ContextVar[str] | None) -> None:
-    server = MemoryServer({PATH: {"metadata": {"name": "shop", "resourceVersion": "1"}}})
-    clock = VirtualClock()
-    clients = clients_of(server, clock, KnownCallers())
-
-    async def look_up(client: Client, number: int) -> float:
-        if shared is not None:
-            shared.set(f"caller-{number}")
-        await client.get(NAMESPACES, "shop")
-        return clock.monotonic() - began
-
-    began = clock.monotonic()
-    flood = [look_up(client, number) for number, client in enumerate(islice(clients, 1_000))]
-    answers = await asyncio.gather(*flood, return_exceptions=True)
-    waits = [one for one in answers if isinstance(one, float)]
-    refused = [one for one in answers if isinstance(one, TimeoutError)]
-    granted = ASKED_BURST + ASKED_PER_SECOND * LONGEST_WAIT_SECONDS
-    assert (len(waits), len(refused)) == (granted, 1_000 - granted)
-    assert waits.count(0) == ASKED_BURST
+    waits = await Lookups().flood(1_000, shared)
+    assert (len(waits), waits.count(0)) == (GRANTED, ASKED_BURST)
     assert max(waits) == pytest.approx(LONGEST_WAIT_SECONDS)
 
 
 @pytest.mark.behaviour("MGR-165")
 @virtual
 async def test_reviews_of_one_namespace_leave_others_their_share_of_the_lookups() -> None:
-    server, clock = MemoryServer({PATH: {"metadata": {"name": "shop"}}}), VirtualClock()
-    client = next(clients_of(server, clock, KnownCallers()))
-
-    async def look_up(namespace: str) -> None:
-        NAMESPACE.set(namespace)
-        await client.get(NAMESPACES, "shop")
-
-    flood = [asyncio.create_task(look_up("hostile")) for _ in range(2_000)]
-    await clock.sleep(1)
-    before = clock.monotonic()
-    await asyncio.gather(*(asyncio.create_task(look_up("shop")) for _ in range(ASKED_BURST // 2)))
-    assert clock.monotonic() == before
-    await asyncio.gather(*flood, return_exceptions=True)
-    await clock.sleep(60)
-    before = clock.monotonic()
-    await asyncio.gather(*(asyncio.create_task(look_up("shop")) for _ in range(ASKED_BURST)))
-    assert clock.monotonic() == before, "alone, it may use the whole budget"
+    lookups = Lookups()
+    flood = asyncio.create_task(lookups.flood(2_000, NAMESPACE, "hostile"))
+    await lookups.clock.sleep(1)
+    assert await lookups.flood(ASKED_BURST // 2, NAMESPACE, "shop") == [0] * (ASKED_BURST // 2)
+    await flood
+    await lookups.clock.sleep(60)
+    assert await lookups.flood(ASKED_BURST, NAMESPACE, "shop") == [0] * ASKED_BURST, "alone, it has the whole budget"
 
 
 @pytest.mark.parametrize(
@@ -117,48 +109,25 @@ async def test_a_reconcile_waits_for_a_disabled_kind(path: str) -> None:
 @virtual
 @pytest.mark.parametrize(
     ("known_ask", "granted"),
-    [
-        (True, STRANGERS_BURST + STRANGERS_PER_SECOND * LONGEST_WAIT_SECONDS),
-        (False, ASKED_BURST + ASKED_PER_SECOND * LONGEST_WAIT_SECONDS),
-    ],
+    [(True, STRANGERS_BURST + STRANGERS_PER_SECOND * LONGEST_WAIT_SECONDS), (False, GRANTED)],
 )
 async def test_unknown_callers_cannot_exhaust_the_budget_of_known_ones(known_ask: bool, granted: float) -> None:
-    server, clock, callers = MemoryServer({PATH: {"metadata": {"name": "shop"}}}), VirtualClock(), KnownCallers()
-    callers.asked_at = float("inf") if known_ask else float("-inf")
-    client = next(clients_of(server, clock, callers))
-
-    async def strange(address: str = "10.0.0.9") -> None:
-        STRANGER.set(address)
-        await client.get(NAMESPACES, "shop")
-
-    flood = [asyncio.create_task(strange()) for _ in range(2_000)]
-    await asyncio.gather(*flood, return_exceptions=True)
-    assert len(server.requests) == pytest.approx(granted, abs=1)
-    before = clock.monotonic()
-    await asyncio.gather(*(client.get(NAMESPACES, "shop") for _ in range(ASKED_BURST)))
-    assert clock.monotonic() == before
+    lookups = Lookups()
+    lookups.callers.asked_at = float("inf") if known_ask else float("-inf")
+    assert len(await lookups.flood(2_000, STRANGER, "10.0.0.9")) == pytest.approx(granted, abs=1)
+    assert await lookups.flood(ASKED_BURST) == [0] * ASKED_BURST
     # Nor does one address exhaust the budget of another.
-    await asyncio.gather(*(asyncio.create_task(strange("10.0.0.1")) for _ in range(STRANGERS_BURST // 2)))
-    assert clock.monotonic() == before
+    assert await lookups.flood(STRANGERS_BURST // 2, STRANGER, "10.0.0.1") == [0] * (STRANGERS_BURST // 2)
 
 
 @pytest.mark.behaviour("MGR-154")
 @virtual
 async def test_unknown_callers_share_their_budget_only_while_they_ask() -> None:
-    server, clock = MemoryServer({PATH: {"metadata": {"name": "shop"}}}), VirtualClock()
-    client = next(clients_of(server, clock, KnownCallers()))
-
-    async def ask(address: str) -> None:
-        STRANGER.set(address)
-        await client.get(NAMESPACES, "shop")
-
-    async def granted(address: str) -> int:
-        before = len(server.requests)
-        await asyncio.gather(*(asyncio.create_task(ask(address)) for _ in range(1_000)), return_exceptions=True)
-        return len(server.requests) - before
-
-    alone, second, shared = [await granted(address) for address in ("10.0.0.1", "10.0.0.2", "10.0.0.1")]
+    lookups = Lookups()
+    alone, second, shared = [
+        len(await lookups.flood(1_000, STRANGER, address)) for address in ("10.0.0.1", "10.0.0.2", "10.0.0.1")
+    ]
     assert second == pytest.approx(alone / 2, abs=2)
     assert shared == pytest.approx(alone / 2, abs=2)
-    await clock.sleep(2 * ASKED_BURST / ASKED_PER_SECOND)
-    assert await granted("10.0.0.1") > shared + ASKED_PER_SECOND
+    await lookups.clock.sleep(2 * ASKED_BURST / ASKED_PER_SECOND)
+    assert len(await lookups.flood(1_000, STRANGER, "10.0.0.1")) > shared + ASKED_PER_SECOND
