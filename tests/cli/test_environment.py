@@ -25,9 +25,8 @@ from app.framework.commands import Progress
 from app.kube.client import Client
 from app.kube.errors import CommandError, Forbidden, WrongCommandError
 from app.kube.wire import Request, Response
-from app.manager.gates import parse_gates
 from tests.cli.answers import Answers
-from tests.cli.test_rollout import DONE, PODS, WHAT, world
+from tests.cli.test_rollout import DONE, ENABLED, PODS, WHAT, world
 from tests.features.cloneset.writing import rolling
 from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import json_response, status_body, virtual
@@ -85,8 +84,8 @@ def test_closed_streams_are_not_an_error(closed: str, said: str) -> None:
 @pytest.mark.behaviour("CLI-11")
 def test_an_encoding_without_a_character_is_not_an_error(tmp_path: Path) -> None:
     with closing(Answers({})) as server:
-        line = f"LC_ALL=C PYTHONIOENCODING=ascii {PROGRAM} takeover --kubeconfig {server.kubeconfig(tmp_path)}"
-        done = in_shell(line)
+        kubeconfig = server.kubeconfig(tmp_path)
+        done = in_shell(f"LC_ALL=C PYTHONIOENCODING=ascii {PROGRAM} takeover --kubeconfig {kubeconfig}")
     assert (done.returncode, done.stderr) == (1, "pykruise: not possible, see above\n")
     assert "there is nothing to take over" in done.stdout
 
@@ -174,9 +173,8 @@ async def test_a_user_who_may_list_no_kind_is_refused() -> None:
     server, _ = world("nginx:1", status=DONE)
     plurals = [one.kind.resource().plural for one in known() if one.progress is not None]
     client = Client(Guarded(tuple(plurals), server), VirtualClock())
-    with pytest.raises(
-        CommandError, match=r"not allowed to list .*CloneSet.* in namespace shop; use -n to specify another"
-    ):
+    refused = r"not allowed to list .*CloneSet.* in namespace shop; use -n to specify another"
+    with pytest.raises(CommandError, match=refused):
         await show_all(client, "shop", [])
     with pytest.raises(CommandError, match="in all namespaces; use -n to specify one"):
         await show_all(client, "", [])
@@ -188,21 +186,21 @@ async def test_unreadable_details_of_a_pod_are_named_beside_the_rest() -> None:
     server, _ = world("nginx:1", status=DONE)
     server.objects[f"{PODS}/web-0"]["metadata"]["annotations"] = {names.RELATED_PUB: "guard"}
     client = Client(Guarded(("podunavailablebudgets",), server), VirtualClock())
-    said = (await of_pod(client, "shop", "web-0", parse_gates("").enabled)).text()
+    said = (await of_pod(client, "shop", "web-0", ENABLED)).text()
     assert "PodUnavailableBudget: not checked: refused: you cannot list it" in said
     assert said.startswith("Pod shop/web-0 of CloneSet web")
     del server.objects[f"{PODS}/web-0"]["metadata"]["ownerReferences"]
-    said = (await of_pod(client, "shop", "web-0", parse_gates("").enabled)).text()
+    said = (await of_pod(client, "shop", "web-0", ENABLED)).text()
     assert said.splitlines()[0] == "Pod shop/web-0"
     assert said.splitlines()[-1] == "to do: nothing"
 
 
 @virtual
-@pytest.mark.behaviour("CLI-24")
+@pytest.mark.behaviour("CLI-17", "CLI-24")
 async def test_explain_works_without_the_right_to_read_pods() -> None:
     server, _ = world("nginx:1", status=DONE, updateStrategy=rolling(paused=True))
     client = Client(Guarded((PODS,), server), VirtualClock())
-    assert (await whole(client, wanted(WHAT)[0], "shop", "web", parse_gates("").enabled)).text().splitlines() == [
+    assert (await whole(client, wanted(WHAT)[0], "shop", "web", ENABLED)).text().splitlines() == [
         "CloneSet shop/web: 3 of 3 Pods updated, 3 available",
         "the rest was not checked: refused: you cannot list it",
         "to do: pykruise rollout resume cloneset web",

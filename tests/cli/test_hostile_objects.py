@@ -19,7 +19,7 @@ from app.framework.commands import LONGEST_CELL, table
 from app.kube.text import printable
 from tests.cli.answers import Answers
 from tests.cli.test_every_command import OBJECTS, READING, STORED, Command, by_name, one_sentence, typed
-from tests.kit.objects import owner_of
+from tests.kit.objects import owner_of, pod_json
 
 #: A new line, a window title, an erased screen, a one-byte color code, and right-to-left text.
 HOSTILE: Final = "x\nFORGED line\x1b]0;mine\x07\x1b[2J\x9b31m\u202eevil\u2028y"
@@ -48,23 +48,20 @@ def _pod(owner: dict[str, Any], number: int) -> dict[str, Any]:
         {"type": kind, "status": "False", "reason": HOSTILE, "message": HOSTILE}
         for kind in ("Ready", "PodScheduled", "InPlaceUpdateReady", HOSTILE)
     ]
-    return {
-        "metadata": {
-            "name": f"pod-{number}",
-            "namespace": "default",
-            "uid": f"p{number}",
-            "resourceVersion": "1",
-            "labels": {"app": "web", "controller-revision-hash": HOSTILE},
-            "annotations": {
-                "kruise.io/related-pub": HOSTILE,
-                "apps.kruise.io/matched-workloadspread": HOSTILE,
-                "kruise.io/sidecarset-hash": HOSTILE,
-            },
-            "ownerReferences": [owner_of(owner)],
-        },
-        "spec": {"containers": [{"name": "main", "image": HOSTILE}], "nodeName": HOSTILE},
-        "status": {"phase": "Pending", "reason": HOSTILE, "conditions": conditions, "containerStatuses": [container]},
-    }
+    annotations = ("kruise.io/related-pub", "apps.kruise.io/matched-workloadspread", "kruise.io/sidecarset-hash")
+    return pod_json(
+        f"pod-{number}",
+        namespace="default",
+        resourceVersion="1",
+        labels={"app": "web", "controller-revision-hash": HOSTILE},
+        annotations=dict.fromkeys(annotations, HOSTILE),
+        ownerReferences=[owner_of(owner)],
+        node=HOSTILE,
+        phase="Pending",
+        conditions=conditions,
+        spec={"containers": [{"name": "main", "image": HOSTILE}]},
+        status={"reason": HOSTILE, "containerStatuses": [container]},
+    )
 
 
 def _world() -> dict[str, Any]:

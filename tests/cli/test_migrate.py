@@ -34,6 +34,11 @@ class Moving(Server):
         self.most = replicas
         self.put(DEPLOYMENT, {"metadata": {"name": "web", "generation": 1}, "spec": workload_spec(replicas)})
 
+    @property
+    def replicas(self) -> tuple[int, ...]:
+        """Return the replicas of the source and the target."""
+        return tuple(self.objects[path]["spec"]["replicas"] for path in (DEPLOYMENT, CLONE_SET))
+
     def _answer(self, request: Request) -> Response:
         answer = super()._answer(request)
         found: Any = self.objects.get(CLONE_SET)
@@ -60,9 +65,8 @@ async def test_all_replicas_move_and_the_total_never_drops(
 ) -> None:
     server = Moving()
     assert await move(server, surge=surge) is True
+    assert (server.replicas, server.least, server.most) == ((0, 5), 5, most)
     made = server.objects[CLONE_SET]["spec"]
-    assert (server.objects[DEPLOYMENT]["spec"]["replicas"], made["replicas"]) == (0, 5)
-    assert (server.least, server.most) == (5, most)
     # Neither workload selects the Pods of the other.
     assert made["selector"]["matchLabels"] == {"app": "web", "pykruise.io/migrated-from": "web"}
     assert made["template"]["metadata"]["labels"] == made["selector"]["matchLabels"]
@@ -74,9 +78,9 @@ async def test_all_replicas_move_and_the_total_never_drops(
 async def test_replicas_can_move_in_several_runs() -> None:
     server = Moving()
     assert await move(server, replicas=2) is True
-    assert (server.objects[DEPLOYMENT]["spec"]["replicas"], server.objects[CLONE_SET]["spec"]["replicas"]) == (3, 2)
+    assert server.replicas == (3, 2)
     assert await move(server) is True
-    assert (server.objects[DEPLOYMENT]["spec"]["replicas"], server.objects[CLONE_SET]["spec"]["replicas"]) == (0, 5)
+    assert server.replicas == (0, 5)
     assert server.least == 5
 
 
@@ -154,9 +158,8 @@ async def test_an_interrupted_command_can_be_resumed_at_any_point(
             assert isinstance(ended, InterruptedCommandError)
             assert re.search(r"^interrupted; .*; run the same command to resume$", str(ended))
         assert await move(server, surge=again) is True
-        made = server.objects[CLONE_SET]
-        assert (server.objects[DEPLOYMENT]["spec"]["replicas"], made["spec"]["replicas"]) == (0, 5), at
-        assert names.MIGRATION not in (made["metadata"].get("annotations") or {})
+        assert server.replicas == (0, 5), at
+        assert names.MIGRATION not in (server.objects[CLONE_SET]["metadata"].get("annotations") or {})
         assert server.least == 5
     else:
         pytest.fail("there are more requests than were looked at")
@@ -170,12 +173,12 @@ async def test_a_replica_count_covers_resumed_commands(capsys: pytest.CaptureFix
     assert await move(server, replicas=3) is False
     server.available = True
     assert await move(server, replicas=3) is True
-    assert (server.objects[DEPLOYMENT]["spec"]["replicas"], server.objects[CLONE_SET]["spec"]["replicas"]) == (2, 3)
+    assert server.replicas == (2, 3)
     said = capsys.readouterr().out
     assert "the source keeps its replicas; run the same command to resume" in said
     # The migration is complete, so the next one moves other replicas.
     assert await move(server, replicas=1) is True
-    assert (server.objects[DEPLOYMENT]["spec"]["replicas"], server.objects[CLONE_SET]["spec"]["replicas"]) == (1, 4)
+    assert server.replicas == (1, 4)
 
 
 @virtual
@@ -208,4 +211,4 @@ async def test_a_foreign_note_does_not_shorten_the_migration(note: str) -> None:
     uid = orjson.dumps(server.objects[DEPLOYMENT]["metadata"].get("uid")).decode()
     server.objects[CLONE_SET]["metadata"]["annotations"] = {names.MIGRATION: note.replace('"UID"', uid)}
     assert await move(server) is True
-    assert (server.objects[DEPLOYMENT]["spec"]["replicas"], server.objects[CLONE_SET]["spec"]["replicas"]) == (0, 5)
+    assert server.replicas == (0, 5)

@@ -1,4 +1,4 @@
-"""The README and the page about reviews show real output: the printed Pod is the one that the curl command gets."""
+"""The page about reviews shows real output: the printed Pod is the one that the curl command gets."""
 
 from __future__ import annotations
 
@@ -11,23 +11,14 @@ from typing import Any
 import jsonpatch
 import orjson
 import yaml
-from typer.testing import CliRunner
 
-from app.cli.main import app
 from app.manager.gates import parse_gates
 from app.manager.standalone import Standalone
 from tests.fuzz.service import Service
 from tests.kit.virtualtime import VirtualClock
 
 ROOT = Path(__file__).resolve().parents[2]
-README = (ROOT / "README.md").read_text("utf-8")
 REVIEW = (ROOT / "docs" / "a-review.md").read_text("utf-8")
-
-
-def shown_pod() -> dict[str, Any]:
-    block = re.findall(r"```yaml\n(.*?)```", REVIEW, re.DOTALL)[-1]
-    pod: dict[str, Any] = yaml.safe_load(block)
-    return pod
 
 
 async def test_the_curl_example_returns_the_pod_of_the_page() -> None:
@@ -39,7 +30,8 @@ async def test_the_curl_example_returns_the_pod_of_the_page() -> None:
     response = await Service(standalone).respond(path, document)
     assert response["allowed"] is True
     patch = orjson.loads(base64.b64decode(response["patch"]))
-    assert is_part(shown_pod(), jsonpatch.apply_patch(document["request"]["object"], patch))
+    shown = yaml.safe_load(re.findall(r"```yaml\n(.*?)```", REVIEW, re.DOTALL)[-1])
+    assert is_part(shown, jsonpatch.apply_patch(document["request"]["object"], patch))
 
 
 def is_part(shown: Any, whole: Any) -> bool:
@@ -49,11 +41,3 @@ def is_part(shown: Any, whole: Any) -> bool:
     if isinstance(shown, list):
         return isinstance(whole, list) and len(shown) == len(whole) and all(map(is_part, shown, whole))
     return bool(shown == whole)
-
-
-def test_the_commands_of_the_readme_exist() -> None:
-    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
-    assert set(re.findall(r"\bmake ([a-z-]+)", README)) <= targets
-    helped = CliRunner().invoke(app, ["--help"]).stdout
-    for command in set(re.findall(r"(?:bin/|`)pykruise ([a-z]+)", README)):
-        assert command in helped
