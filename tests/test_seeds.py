@@ -24,26 +24,10 @@ def run(folder: Path, *options: str) -> tuple[str, str]:
     (folder / "test_it.py").write_text(TEST, "utf-8")
     tried = folder / "tried.txt"
     tried.unlink(missing_ok=True)
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "tests.seeds",
-        "-p",
-        "no:cacheprovider",
-        *options,
-        "test_it.py",
-    ]
-    found = subprocess.run(
-        command,
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"},
-    )
+    plugins = ("-p", "tests.seeds", "-p", "no:cacheprovider")
+    command = [sys.executable, "-m", "pytest", "-q", *plugins, *options, "test_it.py"]
+    environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
+    found = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=environment)
     assert found.returncode == 0, found.stdout + found.stderr
     return tried.read_text("utf-8"), found.stdout
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -54,21 +53,7 @@ def kubectl(kubeconfig: Path, *arguments: str) -> None:
 
 
 def create(kubeconfig: Path, kind: str) -> None:
-    program = (
-        "import asyncio, sys, yaml\n"
-        "from app.cli.terminal import cluster\n"
-        "from app.kube.resources import Resource\n"
-        "from app.manager.features import features as features\n"
-        "async def run(path):\n"
-        "    obj = yaml.safe_load(open(path))\n"
-        "    kind = next(k for s in features() for k in s.kinds if k.kind == obj['kind'])\n"
-        "    async with cluster('', '') as (client, _):\n"
-        "        await client.create(kind.resource(), obj, 'default' if kind.namespaced else '')\n"
-        "asyncio.run(run(sys.argv[1]))\n"
-    )
-    path = EXAMPLES / kind / f"{kind}.example.yaml"
-    environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
-    subprocess.run([sys.executable, "-c", program, str(path)], check=True, cwd=ROOT, env=environment, timeout=60)
+    kubectl(kubeconfig, "create", "--namespace=default", "-f", str(EXAMPLES / kind / f"{kind}.example.yaml"))
 
 
 def test_the_page_follows_a_rollout(page: Page, kubeconfig: Path, dashboard: str) -> None:

@@ -21,11 +21,12 @@ from app.framework.commands import Commands
 from app.framework.dashboard import SHOWN
 from app.kube.client import Client, PatchType
 from app.kube.clock import Clock, SystemClock
-from app.kube.errors import NotFound
 from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, NAMESPACES, NODES, PODS
 from app.manager.apidocs import example
 from app.manager.features import features
 from app.sandbox.apiserver.server import ApiServer
+from tests.kit.cluster import served
+from tests.kit.objects import owner_of
 from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import running, virtual
 
@@ -61,12 +62,7 @@ async def cluster(commands: Sequence[Commands] = COMMANDS, clock: Clock | None =
     client = Client(api.transport(), clock)
     for kind in KINDS:
         await client.create(CUSTOMRESOURCEDEFINITIONS, manifest(kind))
-    while True:
-        try:
-            await client.list(KINDS[-1].resource())
-            break
-        except NotFound:
-            await clock.sleep(0.05)
+    await served(client, KINDS[-1].resource())
     await client.create(NAMESPACES, {"metadata": {"name": "shop"}})
     board = Board(client, commands, SECTIONS, rng)
     async with running(board.run()):
@@ -81,12 +77,8 @@ async def test_the_page_receives_all_rows_and_then_changes() -> None:
         await found.create("SidecarSet")
         await found.create("PodUnavailableBudget")
         await found.client.create(NODES, {"metadata": {"name": "n1"}})
-        owner = {"apiVersion": made["apiVersion"], "kind": "CloneSet", "name": "web", "uid": made["metadata"]["uid"]}
-        metadata = {
-            "name": "web-0",
-            "labels": {"app": "web", "controller-revision-hash": "web-1"},
-            "ownerReferences": [{**owner, "controller": True}],
-        }
+        labels = {"app": "web", "controller-revision-hash": "web-1"}
+        metadata = {"name": "web-0", "labels": labels, "ownerReferences": [owner_of(made)]}
         spec = {"containers": [{"name": "main", "image": "a:1"}], "nodeName": "n1"}
         await found.client.create(PODS, {"metadata": metadata, "spec": spec}, "shop")
         row = await found.until(
