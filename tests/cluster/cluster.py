@@ -16,9 +16,9 @@ from typing import Any, Self
 from tests.cluster import binaries, cgroups, credentials, network, packages
 from tests.cluster import run as runs
 from tests.cluster.controlplane import LOOPBACK, ControlPlane, free_port
-from tests.cluster.credentials import ADMIN, Identity
+from tests.cluster.credentials import Identity
 from tests.cluster.errors import ClusterError
-from tests.cluster.images import DEFAULT_IMAGES, Image
+from tests.cluster.images import DEFAULT_IMAGES
 from tests.cluster.nodes import Node
 from tests.cluster.paths import locked, runs_dir
 from tests.cluster.process import wait_until
@@ -35,38 +35,19 @@ class Cluster:
     """A control plane and nodes. A context manager; also usable with `start()` and `stop()`.
 
     `nodes`: the number of nodes; 0 means only a control plane on loopback, which needs no root. `detached`: it outlives
-    this process, until `stop()`. `audit_policy`: by default for the manager's requests. The other arguments are those
-    of ControlPlane.
+    this process, until `stop()`. `api_server_args`: more flags.
     """
 
-    def __init__(
-        self,
-        *,
-        nodes: int = 3,
-        images: Sequence[Image] = DEFAULT_IMAGES,
-        identities: Sequence[Identity] = (),
-        api_server_args: Sequence[str] = (),
-        controller_manager_args: Sequence[str] = (),
-        audit_policy: Mapping[str, Any] | None = None,
-        admission_config: Mapping[str, Any] | None = None,
-        detached: bool = False,
-    ) -> None:
+    def __init__(self, *, nodes: int = 3, api_server_args: Sequence[str] = (), detached: bool = False) -> None:
         if not 0 <= nodes <= network.MAX_NODES:
             raise ClusterError(f"nodes must be between 0 and {network.MAX_NODES}, got {nodes}")
         self._node_names = [f"node-{index}" for index in range(nodes)]
-        self._images = images
         self._detached = detached
         self._run: Run | None = None
         self._control_plane_arguments: dict[str, Any] = {
-            "identities": [
-                *(Identity.node(name) for name in self._node_names),
-                *([credentials.PROXY] if nodes else []),
-                *identities,
-            ],
+            "identities": [*map(Identity.node, self._node_names), *([credentials.PROXY] if nodes else [])],
             "api_server_args": api_server_args,
-            "controller_manager_args": controller_manager_args,
-            "audit_policy": RECORDING if audit_policy is None else audit_policy,
-            "admission_config": admission_config,
+            "audit_policy": RECORDING,
             "scheduler": True,
             "address": network.HOST_ADDRESS if nodes else LOOPBACK,
         }
@@ -101,9 +82,9 @@ class Cluster:
         return self.control_plane.kubeconfig
 
     def kubectl(
-        self, *arguments: str, stdin: str | None = None, identity: Identity | str = ADMIN, check: bool = True
+        self, *arguments: str, stdin: str | None = None, check: bool = True
     ) -> "subprocess.CompletedProcess[str]":
-        return self.control_plane.kubectl(*arguments, stdin=stdin, identity=identity, check=check)
+        return self.control_plane.kubectl(*arguments, stdin=stdin, check=check)
 
     def __enter__(self) -> Self:
         self.start()
@@ -163,7 +144,7 @@ class Cluster:
             kubeconfig = self.control_plane.kubeconfig_for(Identity.node(node.name))
             node.launch(kubelet, kubeconfig, self.registry.address)
         wait_until(self.registry.is_ready, "the registry answers", alive=self.run.watched(REGISTRY_PROCESS))
-        self.registry.add(*self._images)
+        self.registry.add(*DEFAULT_IMAGES)
 
     def _complete_nodes(self, commands: Mapping[str, Path]) -> None:
         """Start what needs the API server, and wait until it is ready."""

@@ -50,7 +50,7 @@ class ControlPlane:
 
     `identities`: users besides the administrator, each with a token. `api_server_args`, `controller_manager_args`: more
     flags, such as `--feature-gates=…`. `audit_policy`: the rules of an audit.k8s.io/v1 Policy; the audit log is then
-    written to `audit_log`. `admission_config`: an apiserver.config.k8s.io/v1 AdmissionConfiguration.
+    written to `audit_log`.
     """
 
     def __init__(
@@ -60,7 +60,6 @@ class ControlPlane:
         api_server_args: Sequence[str] = (),
         controller_manager_args: Sequence[str] = (),
         audit_policy: Mapping[str, Any] | None = None,
-        admission_config: Mapping[str, Any] | None = None,
         controller_manager: bool = True,
         scheduler: bool = False,
         address: str = LOOPBACK,
@@ -70,7 +69,6 @@ class ControlPlane:
         self._api_server_args = api_server_args
         self._controller_manager_args = controller_manager_args
         self._audit_policy = audit_policy
-        self._admission_config = admission_config
         self._controller_manager = controller_manager
         self._scheduler = scheduler
         self._address = address
@@ -108,7 +106,7 @@ class ControlPlane:
 
     @property
     def token(self) -> str:
-        return self.token_for(ADMIN)
+        return str(self.run.facts["tokens"][ADMIN.user])
 
     @property
     def kubeconfig(self) -> Path:
@@ -119,18 +117,9 @@ class ControlPlane:
         """Return the audit log, one JSON object per line. It exists if there is an audit policy."""
         return self.directory / "audit.log"
 
-    def token_for(self, identity: Identity | str) -> str:
-        """Return the token of an identity or of the user with that name."""
-        user = identity if isinstance(identity, str) else identity.user
-        tokens: dict[str, str] = self.run.facts["tokens"]
-        if user not in tokens:
-            raise ClusterError(f"no token for user {user!r}; there are: {', '.join(tokens)}")
-        return tokens[user]
-
-    def kubeconfig_for(self, identity: Identity | str) -> Path:
+    def kubeconfig_for(self, identity: Identity) -> Path:
         """Return a kubeconfig with the token of an identity."""
-        user = identity if isinstance(identity, str) else identity.user
-        return self._kubeconfig_file(user, self.token_for(user))
+        return self._kubeconfig_file(identity.user, self.run.facts["tokens"][identity.user])
 
     def kubeconfig_for_service_account(self, namespace: str, name: str) -> Path:
         """Return a kubeconfig with a token that the API server issues for an existing ServiceAccount."""
@@ -176,12 +165,12 @@ class ControlPlane:
                 return error.code, decoded(error.read())
 
     def kubectl(
-        self, *arguments: str, stdin: str | None = None, identity: Identity | str = ADMIN, check: bool = True
+        self, *arguments: str, stdin: str | None = None, check: bool = True
     ) -> "subprocess.CompletedProcess[str]":
-        """Run kubectl; with `check`, a failure raises an error with kubectl's output."""
+        """Run kubectl as the administrator; with `check`, a failure raises an error with kubectl's output."""
         kubectl = binaries.ensure(binaries.KUBECTL)[binaries.KUBECTL]
         environment = os.environ | {
-            "KUBECONFIG": str(self.kubeconfig_for(identity)),
+            "KUBECONFIG": str(self.kubeconfig),
             "KUBECACHEDIR": str(self.directory / "kubectl-cache"),
         }
         done = subprocess.run(
@@ -338,13 +327,9 @@ class ControlPlane:
             # The endpoints of the Service `kubernetes` may not be loopback addresses.
             flags.append("--endpoint-reconciler-type=none")
         if self._audit_policy is not None:
-            policy = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", **self._audit_policy}
-            flags.append(f"--audit-policy-file={self._write_json('audit-policy.json', policy)}")
-            flags.append(f"--audit-log-path={self.audit_log}")
-        if self._admission_config is not None:
-            version = "apiserver.config.k8s.io/v1"
-            config = {"apiVersion": version, "kind": "AdmissionConfiguration", **self._admission_config}
-            flags.append(f"--admission-control-config-file={self._write_json('admission.json', config)}")
+            policy = self.directory / "audit-policy.json"
+            policy.write_text(json.dumps({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", **self._audit_policy}))
+            flags += [f"--audit-policy-file={policy}", f"--audit-log-path={self.audit_log}"]
         return flags
 
     def _service_account_key(self) -> Path:
@@ -354,11 +339,6 @@ class ControlPlane:
             key = ec.generate_private_key(ec.SECP256R1())
             path.touch(mode=0o600)
             path.write_bytes(key.private_bytes(pem, form, serialization.NoEncryption()))
-        return path
-
-    def _write_json(self, name: str, content: Mapping[str, Any]) -> Path:
-        path = self.directory / name
-        path.write_text(json.dumps(content, indent=2))
         return path
 
 

@@ -21,12 +21,6 @@ class Identity:
     groups: tuple[str, ...] = ()
 
     @classmethod
-    def service_account(cls, namespace: str, name: str) -> "Identity":
-        """Return the identity of a Pod of this ServiceAccount, which need not exist."""
-        groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated")
-        return cls(f"system:serviceaccount:{namespace}:{name}", groups)
-
-    @classmethod
     def node(cls, name: str) -> "Identity":
         """Return the identity of the kubelet of the node `name`."""
         return cls(f"system:node:{name}", ("system:nodes",))

@@ -2,7 +2,6 @@
 
 import json
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -13,9 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.cluster import Cluster, left_over, take_down
-from tests.cluster.controlplane import LOOPBACK, ControlPlane
-from tests.cluster.credentials import Identity
-from tests.cluster.errors import ClusterError
+from tests.cluster.controlplane import ControlPlane
 from tests.cluster.paths import SOURCE
 from tests.cluster.process import ProcessId, wait_until
 from tests.cluster.run import Run
@@ -47,82 +44,6 @@ def test_the_api_server_requires_its_token(control_plane: ControlPlane) -> None:
 def test_kubectl_has_the_version_of_the_server(control_plane: ControlPlane) -> None:
     versions = json.loads(control_plane.kubectl("version", "--output=json").stdout)
     assert versions["clientVersion"]["gitVersion"] == versions["serverVersion"]["gitVersion"]
-
-
-@pytest.mark.controlplane
-def test_a_service_account_gets_a_kubeconfig_with_its_own_rights(control_plane: ControlPlane) -> None:
-    control_plane.kubectl("create", "namespace", "accounts")
-    control_plane.kubectl("create", "serviceaccount", "robot", "--namespace=accounts")
-    kubeconfig = json.loads(control_plane.kubeconfig_for_service_account("accounts", "robot").read_text())
-    token = kubeconfig["users"][0]["user"]["token"]
-    status, answer = control_plane.request("GET", "/api/v1/nodes", token=token)
-    assert status == 403
-    assert "system:serviceaccount:accounts:robot" in answer["message"]
-
-
-@pytest.mark.controlplane
-def test_identities_flags_and_audit_log_follow_the_options() -> None:
-    jane = Identity("jane", ("developers",))
-    rules = {"rules": [{"level": "Metadata", "verbs": ["create"], "resources": [{"group": "", "resources": ["pods"]}]}]}
-    with ControlPlane(
-        identities=[jane],
-        api_server_args=["--max-requests-inflight=123"],
-        audit_policy=rules,
-        admission_config={"plugins": []},
-        controller_manager=False,
-    ) as private:
-        refused = private.kubectl("run", "web", "--image=nginx", identity=jane, check=False)
-        assert 'User "jane" cannot' in refused.stderr
-        assert private.kubectl("auth", "whoami", "-o=jsonpath={.status.userInfo.groups}", identity=jane).stdout == (
-            '["developers","system:authenticated"]'
-        )
-        flags = Path(f"/proc/{private.run.processes['kube-apiserver'].pid}/cmdline").read_text().split("\0")
-        assert "--max-requests-inflight=123" in flags
-        events = [json.loads(line) for line in private.audit_log.read_text().splitlines()]
-        assert {event["user"]["username"] for event in events} == {"jane"}
-        with pytest.raises(ClusterError, match="no token for user 'john'"):
-            private.kubeconfig_for("john")
-
-
-def _see_a_webhook_called(control_plane: ControlPlane, name: str) -> None:
-    with socket.create_server((LOOPBACK, 0)) as listener:
-        webhook = {
-            "name": "configmaps.example.com",
-            "clientConfig": {"url": f"https://{LOOPBACK}:{listener.getsockname()[1]}/validate"},
-            "rules": [
-                {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}
-            ],
-            "objectSelector": {"matchLabels": {"ask": name}},
-            "failurePolicy": "Ignore",
-            "timeoutSeconds": 1,
-            "sideEffects": "None",
-            "admissionReviewVersions": ["v1"],
-        }
-        kind = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration"}
-        path = f"/apis/{kind['apiVersion']}/validatingwebhookconfigurations"
-        assert (
-            control_plane.request("POST", path, {**kind, "metadata": {"name": name}, "webhooks": [webhook]})[0] == 201
-        )
-        listener.setblocking(False)
-        asked = {"metadata": {"generateName": "asked-", "labels": {"ask": name}}}
-
-        def called() -> bool:
-            # The API server notices a new configuration a moment later.
-            assert control_plane.request("POST", "/api/v1/namespaces/default/configmaps", asked)[0] == 201
-            try:
-                listener.accept()[0].close()
-            except BlockingIOError:
-                return False
-            return True
-
-        wait_until(called, "the API server calls the webhook", deadline=20)
-        control_plane.request("DELETE", f"{path}/{name}")
-        control_plane.request("DELETE", f"/api/v1/namespaces/default/configmaps?labelSelector=ask={name}")
-
-
-@pytest.mark.controlplane
-def test_a_webhook_with_a_loopback_url_is_called(control_plane: ControlPlane) -> None:
-    _see_a_webhook_called(control_plane, "without-nodes")
 
 
 @pytest.mark.controlplane
@@ -222,11 +143,6 @@ def test_three_nodes_are_ready_in_three_zones(cluster: Cluster) -> None:
 
 
 @pytest.mark.cluster
-def test_a_webhook_with_a_loopback_url_is_called_with_nodes_too(cluster: Cluster) -> None:
-    _see_a_webhook_called(cluster.control_plane, "with-nodes")
-
-
-@pytest.mark.cluster
 def test_a_pod_of_two_containers_runs_and_its_service_answers_from_the_machine(
     cluster: Cluster, namespace: str
 ) -> None:
@@ -242,26 +158,6 @@ def test_a_pod_of_two_containers_runs_and_its_service_answers_from_the_machine(
     # A Pod also reaches its own Service, through the node and the machine's kube-proxy.
     wget = ["timeout", "5", "wget", "-q", "-O-", f"http://{service}/"]
     assert cluster.kubectl("exec", "web", f"--namespace={namespace}", "-c=helper", "--", *wget).stdout == "nginx:1.25\n"
-
-
-@pytest.mark.cluster
-def test_a_container_restarts_in_place_with_an_image_added_by_the_test(cluster: Cluster, namespace: str) -> None:
-    cluster.registry.add("example.com/team/tool:1", "example.com/team/tool:2")
-    run = ["run", "tool", f"--namespace={namespace}"]
-    cluster.kubectl(*run, "--image=example.com/team/tool:1")
-    cluster.kubectl("wait", "--for=condition=Ready", "pod/tool", f"--namespace={namespace}", "--timeout=60s")
-    path = f"/api/v1/namespaces/{namespace}/pods/tool"
-    first = cluster.control_plane.request("GET", path)[1]["status"]
-    cluster.kubectl("set", "image", "pod/tool", "tool=example.com/team/tool:2", f"--namespace={namespace}")
-
-    def restarted() -> bool:
-        status = cluster.control_plane.request("GET", path)[1]["status"]["containerStatuses"][0]
-        return bool(status["ready"] and status["restartCount"] == 1)
-
-    wait_until(restarted, "the container has been restarted")
-    second = cluster.control_plane.request("GET", path)[1]["status"]
-    assert second["podIP"] == first["podIP"]
-    assert second["containerStatuses"][0]["imageID"] != first["containerStatuses"][0]["imageID"]
 
 
 def _page(url: str) -> str:

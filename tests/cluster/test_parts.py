@@ -213,14 +213,11 @@ def test_only_our_chains_and_their_jumps_are_removed(monkeypatch: pytest.MonkeyP
 
 
 def test_tokens_and_kubeconfigs_are_readable_by_their_owner_only(tmp_path: Path) -> None:
-    robot = Identity.service_account("kruise-system", "manager")
+    jane = Identity("jane", ("developers", "operators"))
     tokens, kubeconfig, ca_file = tmp_path / "tokens.csv", tmp_path / "kubeconfig", tmp_path / "ca"
     ca_file.write_text("certificate")
-    write_token_file(tokens, [robot], {robot.user: "secret"})
-    assert tokens.read_text().strip() == (
-        f"secret,{robot.user},{robot.user},"
-        '"system:serviceaccounts,system:serviceaccounts:kruise-system,system:authenticated"'
-    )
+    write_token_file(tokens, [jane], {"jane": "secret"})
+    assert tokens.read_text().strip() == 'secret,jane,jane,"developers,operators"'
     write_kubeconfig(kubeconfig, "https://127.0.0.1:1", ca_file, "secret")
     assert json.loads(kubeconfig.read_text())["users"][0]["user"] == {"token": "secret"}
     assert [path.stat().st_mode & 0o777 for path in (tokens, kubeconfig)] == [0o600, 0o600]
