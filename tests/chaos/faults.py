@@ -20,7 +20,7 @@ from bench.admission import sidecarset
 from bench.priority import take_precedence
 from tests.chaos.load import Creations, Outcome, pod_creations
 from tests.cluster.controlplane import ControlPlane, free_port
-from tests.manager.replicas import Replica, configuration, published
+from tests.manager.replicas import Replica, configuration, election, published
 from tests.scenarios.world import ROOT, SYSTEM_NAMESPACE, eventually, install
 
 RATE: Final = 50
@@ -31,11 +31,6 @@ AWAY_SECONDS: Final = 2.0
 #: The chart's ``minReadySeconds``: a Deployment waits this long before it stops the next replica.
 MIN_READY_SECONDS: Final = 3.0
 HOSTS: Final = ("127.0.0.2", "127.0.0.3")
-ELECTION: Final = (
-    "--leader-election-lease-duration=4s",
-    "--leader-election-renew-deadline=3s",
-    "--leader-election-retry-period=1s",
-)
 
 
 class Site:
@@ -60,7 +55,8 @@ class Site:
         command += ["--webhook-host=127.0.0.1", f"--webhook-bind-address={host}", f"--webhook-port={self._port}"]
         command += [f"--health-probe-addr={host}:{health}", f"--metrics-addr={host}:{metrics}"]
         # Long enough for a slow API server to see earlier writes.
-        command += [f"--protection-log-path={self._folder}", "--certificate-rotation-step=6s", *ELECTION, *self._flags]
+        command += [f"--protection-log-path={self._folder}", "--certificate-rotation-step=6s"]
+        command += [*election(), *self._flags]
         self._started += 1
         log = self._folder / f"manager-{host}-{self._started}.log"
         environment = os.environ | {"POD_NAMESPACE": SYSTEM_NAMESPACE}

@@ -40,6 +40,13 @@ def control_plane() -> Iterator[ControlPlane]:
         yield started
 
 
+@pytest.fixture(scope="module")
+def empty() -> Iterator[ControlPlane]:
+    """Return a module's own control plane, for tests of CRDs and webhooks, which are cluster-wide."""
+    with ControlPlane() as started:
+        yield started
+
+
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
     """Return a cluster with three nodes: that of `make cluster` if it is up (it stays up), otherwise a private one."""

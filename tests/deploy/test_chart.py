@@ -17,6 +17,7 @@ from app.generate import chart
 from app.generate.chart import admission_policies
 from app.manager import rbac, uninstall
 from app.manager.features import kinds, workloads
+from app.manager.flags import parse_flags
 from app.manager.gates import GATES, parse_gates
 from app.manager.rbac import default_rules, optional_rules, rules_of_gates
 from app.manager.settings import SECRET_NAME
@@ -164,16 +165,12 @@ def test_the_agent_runs_on_every_node_with_minimal_rights(defaults: list[dict[st
 @pytest.mark.controlplane
 @pytest.mark.behaviour("KD-36")
 def test_the_agent_gets_credentials_volumes_annotations_and_a_priority(tmp_path: Path) -> None:
+    provider = {"configmap": "providers", "hostPath": "/opt/plugins", "awsCredentialsDir": "/etc/aws"}
     daemon = {
         "priorityClassName": "system-node-critical",
         "nodeSelector": {"pool": "a"},
         "serviceAccount": {"annotations": {"role": "agent"}},
-        "credentialProvider": {
-            "enable": True,
-            "configmap": "providers",
-            "hostPath": "/opt/plugins",
-            "awsCredentialsDir": "/etc/aws",
-        },
+        "credentialProvider": {"enable": True, **provider},
         "dockerConfig": {"hostPath": "/root/.docker"},
         "extraVolumes": [{"name": "ca", "hostPath": {"path": "/etc/ca"}}],
         "extraVolumeMounts": [{"name": "ca", "mountPath": "/etc/ssl/certs"}],
@@ -183,10 +180,8 @@ def test_the_agent_gets_credentials_volumes_annotations_and_a_priority(tmp_path:
     pod = find(documents, "DaemonSet", "kruise-daemon")["spec"]["template"]["spec"]
     assert pod["nodeSelector"] == {"kubernetes.io/os": "linux", "pool": "a"}
     assert pod["priorityClassName"] == "system-node-critical"
-    assert find(documents, "ServiceAccount", "kruise-daemon")["metadata"]["annotations"] == {
-        "role": "agent",
-        "team": "x",
-    }
+    account = find(documents, "ServiceAccount", "kruise-daemon")
+    assert account["metadata"]["annotations"] == {"role": "agent", "team": "x"}
     mounts = {mount["name"]: mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]}
     assert mounts["aws-credentials"] == "/root/.aws"
     assert mounts["ca"] == "/etc/ssl/certs"
@@ -374,11 +369,6 @@ def test_the_manager_reads_pull_secrets_by_name_in_granted_namespaces(setting: s
 
 
 @pytest.mark.controlplane
-def test_an_invalid_namespace_is_refused() -> None:
-    assert "at '/imagePullJob/secretNamespaces/0'" in refusal("imagePullJob.secretNamespaces={Shop}")
-
-
-@pytest.mark.controlplane
 @pytest.mark.parametrize(
     "gates",
     [
@@ -477,8 +467,6 @@ def test_values_of_the_openkruise_chart_are_accepted(tmp_path: Path) -> None:
 
 @pytest.mark.controlplane
 def test_flags_are_those_of_the_manager(defaults: list[dict[str, Any]], tmp_path: Path) -> None:
-    from app.manager.flags import parse_flags
-
     for documents in (defaults, render(values=OPENKRUISE_VALUES, tmp_path=tmp_path)):
         command, *flags = manager_of(documents)[1]["args"]
         assert command == "manager"
@@ -494,10 +482,8 @@ def test_flags_are_those_of_the_manager(defaults: list[dict[str, Any]], tmp_path
         ("manager.replicas=many", "at '/manager/replicas': got string, want integer"),
         ("manager.loggingFormat=xml", "value must be one of '', 'text', 'json'"),
         ("webhookConfiguration.timeoutSeconds=31", "maximum: got 31, want 30"),
-        (
-            "webhookConfiguration.webhooks.mpdo\\.kb\\.io.failurePolicy=Fail",
-            'no webhook is called "mpdo.kb.io"; known are m',
-        ),
+        ("webhookConfiguration.webhooks.mpdo\\.kb\\.io.failurePolicy=Fail", '"mpdo.kb.io"; known are m'),
+        ("imagePullJob.secretNamespaces={Shop}", "at '/imagePullJob/secretNamespaces/0'"),
         ("installation.namespace=Kruise", "does not match pattern"),
     ],
 )
@@ -650,9 +636,8 @@ def test_separate_controllers_have_a_deployment_that_gets_no_reviews() -> None:
     assert "--controllers=false" not in arguments["kruise-controllers"]
     # Everything these processes may create in their namespace is limited to dry runs.
     gated = render("manager.separateControllers=true", "featureGates=ResourceDistributionGate=true")
-    (limited,) = find(gated, "ValidatingAdmissionPolicy", "kruise-webhooks-dry-run")["spec"]["matchConstraints"][
-        "resourceRules"
-    ]
+    policy = find(gated, "ValidatingAdmissionPolicy", "kruise-webhooks-dry-run")["spec"]
+    (limited,) = policy["matchConstraints"]["resourceRules"]
     assert set(limited["resources"]) == created_in_namespace(gated, "kruise-webhooks")
     # Deletions of CRDs are reviewed like other requests.
     (subject,) = find(documents, "ClusterRoleBinding", "kruise-manager-list-rolebinding")["subjects"]

@@ -2,7 +2,7 @@
 every documented way."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +31,6 @@ BUNDLE = next(
     for item in openkruise.installed()
     if item["spec"].get("conversion", {}).get("webhook")
 )
-
-
-@pytest.fixture(scope="module")
-def empty() -> Iterator[ControlPlane]:
-    """Return a separate control plane, because CRDs are cluster-wide."""
-    with ControlPlane() as started:
-        yield started
 
 
 @pytest.fixture
@@ -85,12 +78,12 @@ def openkruises(control_plane: ControlPlane) -> None:
 
 
 def ours_by_service(control_plane: ControlPlane) -> None:
-    control_plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", CRDS)
+    server_side(control_plane)
     looked_after(control_plane, SERVICE)
 
 
 def ours_by_url(control_plane: ControlPlane) -> None:
-    control_plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", CRDS)
+    server_side(control_plane)
     looked_after(control_plane, URL)
 
 

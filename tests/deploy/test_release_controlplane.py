@@ -33,13 +33,6 @@ POLICIES = f"--set=deletionProtection.admissionPolicies={str(HAS_POLICIES).lower
 
 
 @pytest.fixture(scope="module")
-def empty() -> Iterator[ControlPlane]:
-    """Return a separate control plane, because the chart's objects are cluster-wide."""
-    with ControlPlane() as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
 def release(empty: ControlPlane) -> Release:
     """Install the release once. No manager runs, because there are no nodes."""
     made = Release(empty.kubectl, empty.kubeconfig)
@@ -384,20 +377,23 @@ def manager_as(account: str, control_plane: ControlPlane, *flags: str) -> list[s
     ]
 
 
+def flags_of(release: Release, deployment: str, *beginnings: str) -> list[str]:
+    pod = release.get("deployment", "-n", NAMESPACE, deployment)["spec"]["template"]["spec"]
+    return [one for one in pod["containers"][0]["args"] if one.startswith(beginnings)]
+
+
 @pytest.mark.behaviour("MGR-146")
 def test_controllers_register_webhooks_served_by_others(apart: tuple[ControlPlane, Release], tmp_path: Path) -> None:
     """Each process has the flags and permissions of its Deployment."""
     control_plane, release = apart
-    flags = {
-        name: [one for one in deployment["containers"][0]["args"] if one.startswith(("--webhook", "--controllers"))]
-        for name in ("kruise-controller-manager", "kruise-controllers")
-        if (deployment := release.get("deployment", "-n", NAMESPACE, name)["spec"]["template"]["spec"])
-    }
+    wanted = ("--webhook", "--controllers")
     port = f"--webhook-port={free_port('127.0.0.1')}"
-    answering = manager_as("kruise-webhooks", control_plane, *flags["kruise-controller-manager"], port)
+    flags = flags_of(release, "kruise-controller-manager", *wanted)
+    answering = manager_as("kruise-webhooks", control_plane, *flags, port)
     # It registers the address of the other process, and listens where no review arrives.
     elsewhere = ("--webhook-bind-address=127.0.0.2", "--certificate-rotation-step=3s")
-    reconciling = manager_as("kruise-manager", control_plane, *flags["kruise-controllers"], port, *elsewhere)
+    flags = flags_of(release, "kruise-controllers", *wanted)
+    reconciling = manager_as("kruise-manager", control_plane, *flags, port, *elsewhere)
     logs = [tmp_path / name for name in ("controllers.log", "webhooks.log")]
     release.kubectl("wait", "--for=create", "-n", "default", "serviceaccount/default", "--timeout=30s")
     with running(reconciling, logs[0]):
@@ -452,13 +448,7 @@ spec: {image: nginx, pullSecrets: [regcred], completionPolicy: {type: Never}}
 def test_the_pull_secret_event_names_the_required_value(apart: tuple[ControlPlane, Release], tmp_path: Path) -> None:
     control_plane, release = apart
     value = "manager.separateControllers=true"
-    (gates,) = {
-        argument
-        for argument in release.get("deployment", "-n", NAMESPACE, "kruise-controllers")["spec"]["template"]["spec"][
-            "containers"
-        ][0]["args"]
-        if argument.startswith("--feature-gates=")
-    }
+    (gates,) = flags_of(release, "kruise-controllers", "--feature-gates=")
     release.kubectl("create", "namespace", "shop")
     log = tmp_path / "manager.log"
     with running(manager_as("kruise-manager", control_plane, gates), log):

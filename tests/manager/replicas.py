@@ -85,14 +85,30 @@ class Replica:
         return pid
 
 
+def election(seconds: int = 4, *, name: str = "kruise-manager") -> tuple[str, ...]:
+    """Return the flags for a Lease of this duration."""
+    return (
+        f"--leader-election-id={name}",
+        f"--leader-election-lease-duration={seconds}s",
+        f"--leader-election-renew-deadline={seconds * 3 // 4}s",
+        "--leader-election-retry-period=1s",
+    )
+
+
 @contextmanager
 def replica(
-    control_plane: ControlPlane, folder: Path, *flags: str, by_service: bool = False, ready: bool = True
+    control_plane: ControlPlane,
+    folder: Path,
+    *flags: str,
+    by_service: bool = False,
+    ready: bool = True,
+    kubeconfig: Path | None = None,
 ) -> Iterator[Replica]:
-    """Run a manager with the generated permissions and wait until it is ready, unless told otherwise. With
-    ``by_service`` it is registered and bound like one of several replicas, and takes reviews for 3 s more when it
+    """Run a manager, by default with the generated permissions, and wait until it is ready, unless told otherwise.
+    With ``by_service`` it is registered and bound like one of several replicas, and takes reviews for 3 s more when it
     stops."""
-    kubeconfig = control_plane.kubeconfig_for_service_account(SYSTEM_NAMESPACE, "kruise-manager")
+    if kubeconfig is None:
+        kubeconfig = control_plane.kubeconfig_for_service_account(SYSTEM_NAMESPACE, "kruise-manager")
     ports = (free_port("127.0.0.1"), free_port("127.0.0.1"), free_port("127.0.0.1"))
     arguments = [
         "app.cli.main",

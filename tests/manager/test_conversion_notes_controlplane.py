@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.controlplane import ControlPlane
+from tests.kit.objects import workload_spec
 from tests.scenarios.world import eventually, manager
 
 pytestmark = pytest.mark.controlplane
@@ -39,15 +40,8 @@ def path(plural: str, version: str, name: str = "") -> str:
 
 
 def clone_set(version: str, name: str, **metadata: Any) -> Json:
-    containers = [{"name": "main", "image": "reviewed:1"}]
-    template = {"metadata": {"labels": {"app": name}}, "spec": {"containers": containers}}
-    spec = {"replicas": 1, "selector": {"matchLabels": {"app": name}}, "template": template}
-    return {
-        "apiVersion": f"apps.kruise.io/{version}",
-        "kind": "CloneSet",
-        "metadata": {"name": name, **metadata},
-        "spec": spec,
-    }
+    head = {"apiVersion": f"apps.kruise.io/{version}", "kind": "CloneSet", "metadata": {"name": name, **metadata}}
+    return {**head, "spec": workload_spec(app=name)}
 
 
 def stored(api: ControlPlane, plural: str, name: str) -> Json:

@@ -17,7 +17,7 @@ from app.manager.rbac import default_rules
 from tests.cluster import binaries
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.recording import SERVICE_ACCOUNT
-from tests.manager.replicas import configuration, published, replica
+from tests.manager.replicas import configuration, election, published, replica
 from tests.scenarios.world import SYSTEM_NAMESPACE, eventually, install
 from tests.seeds import seed_of_commit
 
@@ -45,11 +45,7 @@ RESOURCES = (
     if os.environ.get("PYKRUISE_ALL_RIGHTS")
     else sorted({*NEEDED, "leases", "pods", *Random(seed_of_commit()).sample(EVERY_RESOURCE, 8)})
 )
-ELECTION = (
-    "--leader-election-lease-duration=4s",
-    "--leader-election-renew-deadline=3s",
-    "--leader-election-retry-period=1s",
-)
+ELECTION = election()
 
 
 @pytest.fixture(scope="module")

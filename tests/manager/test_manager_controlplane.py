@@ -2,9 +2,6 @@
 
 import base64
 import json
-import urllib.error
-import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +10,8 @@ import pytest
 
 from app.certs.issue import from_secret_data
 from tests.cluster.controlplane import ControlPlane, free_port
-from tests.scenarios.world import eventually, running
+from tests.manager.replicas import Replica, replica
+from tests.scenarios.world import eventually
 
 pytestmark = pytest.mark.controlplane
 DEPLOY = Path(__file__).parent.parent.parent / "deploy"
@@ -31,41 +29,6 @@ spec:
 
 #: CRDs of a kind that reviews need, and of one with a single version.
 MISSING = {"apps.kruise.io_workloadspreads.yaml", "apps.kruise.io_ephemeraljobs.yaml"}
-
-
-class Manager:
-    """A manager process with administrator rights, registered by URL on loopback."""
-
-    def __init__(self, control_plane: ControlPlane, folder: Path) -> None:
-        self.port, self.health = free_port("127.0.0.1"), free_port("127.0.0.1")
-        self.log = folder / f"manager-{self.port}.log"
-        self.arguments = [
-            "app.cli.main",
-            "manager",
-            f"--kubeconfig={control_plane.kubeconfig}",
-            "--webhook-host=127.0.0.1",
-            f"--webhook-port={self.port}",
-            f"--health-probe-addr=127.0.0.1:{self.health}",
-            "--metrics-addr=0",
-            f"--protection-log-path={folder}",
-        ]
-
-    def readiness(self, query: str = "") -> str:
-        """Return the answer of /readyz; empty if there is none."""
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.health}/readyz{query}", timeout=5) as answer:
-                return str(answer.read().decode())
-        except urllib.error.HTTPError as error:
-            return str(error.read().decode())
-        except OSError:
-            return ""
-
-
-@pytest.fixture(scope="module")
-def empty() -> Iterator[ControlPlane]:
-    """A control plane without other webhooks."""
-    with ControlPlane() as control_plane:
-        yield control_plane
 
 
 def get(control_plane: ControlPlane, *arguments: str) -> Any:
@@ -87,45 +50,50 @@ def get(control_plane: ControlPlane, *arguments: str) -> Any:
     "CLI-60",
 )
 def test_works_from_an_empty_cluster_through_a_restart(empty: ControlPlane, tmp_path: Path) -> None:
-    first = Manager(empty, tmp_path)
-    with running(first.arguments, first.log) as process:
+    with replica(empty, tmp_path, ready=False, kubeconfig=empty.kubeconfig) as first:
         # Nothing is installed yet: the manager reports what is missing, and waits.
         eventually(lambda: "namespace kruise-system does not exist" in first.log.read_text(), "the namespace is named")
         empty.kubectl("apply", "-f", str(DEPLOY / "rbac.yaml"))
         eventually(lambda: "sidecarsets.apps.kruise.io is not installed" in first.log.read_text(), "the CRD is named")
-        assert "caches: not filled yet" in first.readiness()
+        assert "caches: not filled yet" in first.fault()
         for file in sorted((DEPLOY / "crds").iterdir()):
             if file.name not in MISSING:
                 empty.kubectl("apply", "--server-side", "-f", str(file))
-        eventually(lambda: first.readiness() == "ok", "the manager is ready without two of its kinds")
-        eventually(lambda: first.readiness("?verbose").count("its kind is disabled") == len(MISSING), "both are named")
+        eventually(first.ready, "the manager is ready without two of its kinds")
+        eventually(lambda: disabled(first) == len(MISSING), "both are named")
 
         def applied() -> bool:
             # Between writing its URL and releasing the field, the manager owns it, and the apply is a conflict.
             return empty.kubectl("apply", "--server-side", "-f", str(DEPLOY / "crds"), check=False).returncode == 0
 
         eventually(applied, "the other CRDs are applied")
-        eventually(lambda: "its kind is disabled" not in first.readiness("?verbose"), "the kinds are on")
+        eventually(lambda: disabled(first) == 0, "the kinds are on")
         assert first.log.read_text().count("ephemeraljobs.apps.kruise.io is not installed") == 1
         made = check_registration(empty, first.port)
         check_both_versions(empty)
         log = first.log.read_text()
         assert log.index("webhooks registered") < log.index("SidecarSet agent: revision 1 is")
-    assert process.returncode == 0, first.log.read_text()
+    assert first.process.returncode == 0, first.log.read_text()
     assert "Traceback" not in first.log.read_text()
 
-    second = Manager(empty, tmp_path)
     dashboard = f"127.0.0.1:{free_port('127.0.0.1')}"
     pages = [f"--dashboard-addr={dashboard}", "--webhook-docs"]
-    with running([*second.arguments, *pages], second.log) as process:
-        eventually(lambda: second.readiness() == "ok", "the manager is ready again")
+    with replica(empty, tmp_path, *pages, kubeconfig=empty.kubeconfig) as second:
         check_pages(second, dashboard)
         # The certificate is that of the Secret; only the port differs.
         assert check_registration(empty, second.port) == made
-    assert process.returncode == 0, second.log.read_text()
+    assert second.process.returncode == 0, second.log.read_text()
 
 
-def check_pages(manager: Manager, dashboard: str) -> None:
+def disabled(manager: Replica) -> int | None:
+    """Return the number of kinds that a ready manager reports as disabled."""
+    try:
+        return manager.page(manager.health, "readyz?verbose").count("its kind is disabled")
+    except OSError:
+        return None
+
+
+def check_pages(manager: Replica, dashboard: str) -> None:
     """The dashboard sends every section, and the webhooks have documentation pages."""
     told = set()
     with httpx.stream("GET", f"http://{dashboard}/api/events", timeout=120) as answer:

@@ -19,7 +19,7 @@ from app.manager.features import features
 from app.manager.gates import parse_gates
 from tests.cluster.controlplane import ControlPlane
 from tests.deadline import Deadline
-from tests.manager.replicas import AT_ONCE, Replica, published, replica
+from tests.manager.replicas import AT_ONCE, Replica, election, published, replica
 from tests.nightly import NIGHTLY
 from tests.scenarios.world import SYSTEM_NAMESPACE, eventually, install
 
@@ -91,15 +91,10 @@ def test_no_process_outlives_its_supervisor(control_plane: ControlPlane, tmp_pat
 
 @pytest.mark.behaviour("MGR-23", "MGR-24", "MGR-124")
 def test_the_lease_moves_on_release_or_death_of_its_holder(control_plane: ControlPlane, tmp_path: Path) -> None:
-    election = [
-        "--leader-election-id=moving",
-        "--leader-election-lease-duration=8s",
-        "--leader-election-renew-deadline=6s",
-        "--leader-election-retry-period=1s",
-    ]
-    with replica(control_plane, tmp_path, *election, by_service=True) as first:
+    flags = election(8, name="moving")
+    with replica(control_plane, tmp_path, *flags, by_service=True) as first:
         eventually(first.leads, "the first leads")
-        with replica(control_plane, tmp_path, *election, by_service=True) as second:
+        with replica(control_plane, tmp_path, *flags, by_service=True) as second:
             eventually(lambda: "reconciler" in second.processes(), "the second waits for the Lease")
             assert not second.leads()
             assert second.ready()  # MGR-22: reviews do not depend on the Lease
@@ -117,13 +112,7 @@ def test_the_lease_moves_on_release_or_death_of_its_holder(control_plane: Contro
 
 @pytest.mark.behaviour("MGR-23")
 def test_losing_the_lease_ends_the_reconciler_only(control_plane: ControlPlane, tmp_path: Path) -> None:
-    election = [
-        "--leader-election-id=lost",
-        "--leader-election-lease-duration=4s",
-        "--leader-election-renew-deadline=3s",
-        "--leader-election-retry-period=1s",
-    ]
-    with replica(control_plane, tmp_path, *election) as one:
+    with replica(control_plane, tmp_path, *election(name="lost")) as one:
         eventually(one.leads, "it leads")
         before = one.processes()
         spec = {"spec": {"holderIdentity": "somebody else", "leaseDurationSeconds": 5}}
