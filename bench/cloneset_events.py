@@ -21,10 +21,10 @@ from app.kube.objects import Pod, decode_pod
 from app.kube.resources import ObjectKey
 from app.kube.store import Change
 from app.workloads.reconciler import COALESCE_SECONDS
+from bench.podsample import pod_json
 from bench.watch import resident_mib
 from tests.features.cloneset.shell import Shell
 from tests.features.cloneset.writing import clone_set, rolling
-from tests.kube.podsample import pod_json
 
 ROUNDS = 9
 #: Events per second of one CloneSet.

@@ -24,8 +24,8 @@ from pathlib import Path
 import uvloop
 from aiohttp import ClientSession, ClientTimeout, TCPConnector, web
 
+from bench.podsample import pod_json
 from tests.cluster.controlplane import ControlPlane
-from tests.kube.podsample import pod_json
 
 ROOT = Path(__file__).resolve().parent.parent
 #: Batches of changes sent per second, similar to a busy API server's watch cache.

@@ -26,7 +26,7 @@ from app.kube.reflector import Reflector
 from app.kube.resources import PODS
 from app.kube.store import Change, Store
 from app.kube.transport import AiohttpTransport
-from tests.kube.podsample import pod_json
+from bench.podsample import pod_json
 
 BOOKMARK = (
     b'{"type":"BOOKMARK","object":{"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"%d",'
