@@ -30,7 +30,7 @@ PAGE: Final = (APP.parent / "docs" / "architecture.md").read_text()
 ELSEWHERE: Final = ("kube/", "framework/", "manager/")
 #: The simulated cluster and the test; and where calls of the program start: in the event loop, or in a request.
 OTHERS: Final = (f"{APP}/sandbox/", f"{APP.parent}/tests/")
-BEGINNINGS: Final = ("asyncio/events.py", "tests/kit/virtualtime.py", "tests/fuzz/service.py")
+BEGINNINGS: Final = ("asyncio/events.py", "tests/kit/virtualtime.py", "tests/kit/asgi.py")
 
 
 def is_by_others(frame: FrameType | None) -> bool:
