@@ -12,6 +12,7 @@ from app.api import names
 from app.api.core.pods import node_selector_term_errors, preferred_term_errors, toleration_errors, unknown_fields
 from app.api.gopod import POD_TEMPLATE
 from app.features.workloadspread.kind import NAMES
+from app.features.workloadspread.plan.status import critical_seconds
 from app.features.workloadspread.types import ADAPTIVE, FIXED, TargetReference, WorkloadSpread, WorkloadSpreadSubset
 from app.kube.fielderrors import FieldError, GoLiteral, Path, go_int_or_string, invalid, quote, required, too_many
 from app.kube.quantities import IntOrPercentError, is_percent, scaled
@@ -200,10 +201,10 @@ def warnings(spread: WorkloadSpread) -> tuple[str, ...]:
             found.append(f"{at}: expected an object; the patch cannot be applied to any Pod")
         elif patch:
             found += _patch_warnings(patch, at)
-        if subset.max_replicas is None and index + 1 < len(spread.spec.subsets) and not spread.strategy.adaptive:
+        if subset.max_replicas is None and index + 1 < len(spread.spec.subsets) and not critical_seconds(spread):
             later = ", ".join(one.name for one in spread.spec.subsets[index + 1 :])
             found.append(
-                f"{SUBSETS.index(index)}: takes all Pods while schedulable (no maxReplicas), so {later} gets none"
+                f"{SUBSETS.index(index)}: has no maxReplicas, so it takes all Pods and leaves none for {later}"
             )
             break
     return tuple(found[:_MOST_WARNINGS])

@@ -71,6 +71,15 @@ def create(obj: Json, lookups: SpreadLookups | None = None, old: Json | None = N
 A, B = {"name": "a", "maxReplicas": 3}, {"name": "b"}
 
 
+def test_a_subset_that_leaves_no_pods_for_later_ones_gets_a_warning() -> None:
+    said = "spec.subsets[1]: has no maxReplicas, so it takes all Pods and leaves none for c, d"
+    subsets = [A, B, {"name": "c"}, {"name": "d"}]
+    assert create(spread(*subsets)).warnings == (said,)
+    never, soon = ({"type": "Adaptive", "adaptive": {"rescheduleCriticalSeconds": seconds}} for seconds in (0, 30))
+    assert create(spread(*subsets, scheduleStrategy=never)).warnings == (said,)
+    assert create(spread(*subsets, scheduleStrategy=soon)).warnings == ()
+
+
 @pytest.mark.behaviour("WS-9", "WS-12")
 @pytest.mark.parametrize(
     ("numbers", "target", "refused"),
