@@ -85,7 +85,9 @@ def replaced(obj: Any, steps: Steps, value: Any) -> Any:
 
 def review(asked: Question, new: Any, old: Any) -> bytes:
     kind = GroupVersionKind(asked.group, asked.version, KINDS[asked.plural])
-    fields = {"namespace": "shop", "name": "a", "oldObject": old, "subResource": asked.subresource}
+    fields = {"namespace": "shop", "name": "a", "oldObject": old}
+    if asked.subresource:
+        fields["subResource"] = asked.subresource
     return json.dumps(review_about(kind, asked.plural, asked.operation.value, new, **fields)).encode()
 
 

@@ -61,8 +61,9 @@ async def requested(
     app: AdmissionApp, path: str = "/mutate-pod", body: bytes | None = None, method: str = "POST", **headers: str
 ) -> httpx.Response:
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="https://service") as http:
-        content = review_of() if body is None else body
-        return await http.request(method, path, content=content, headers=JSON | headers)
+        if body is None and method == "POST":
+            body = review_of()
+        return await http.request(method, path, content=body, headers=headers if body is None else JSON | headers)
 
 
 async def ask(app: AdmissionApp, body: bytes | None = None, path: str = "/mutate-pod", **headers: str) -> Any:

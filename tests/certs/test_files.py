@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import rsa
 
 from app.certs.issue import CertificateError, CertificateSet, fault_of, issue
 from app.certs.sources import FileCertificates, ensure_files
@@ -43,7 +44,7 @@ def test_our_certificates_are_renewed_before_expiry_and_on_host_changes(tmp_path
 
 
 def test_certificates_of_the_user_are_served_until_they_expire_and_never_replaced(tmp_path: Path) -> None:
-    cert, key = self_signed()
+    cert, key = self_signed(rsa.generate_private_key(public_exponent=65537, key_size=2048))
     (tmp_path / "tls.crt").write_bytes(cert)
     (tmp_path / "tls.key").write_bytes(key)
     now = datetime.now(UTC)

@@ -153,6 +153,7 @@ def test_bad_options_are_reported_and_nothing_is_decided(arguments: list[str], m
     code, out, err = run(POD, *(one.replace("FOLDER", str(tmp_path)) for one in arguments))
     assert (code, out) == (2, "")
     assert err.startswith(f"pykruise: {message.replace('FOLDER', str(tmp_path))}")
+    assert err.count("\n") == 1
 
 
 def test_a_refusal_with_a_broken_character_is_printed() -> None:

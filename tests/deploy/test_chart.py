@@ -482,7 +482,10 @@ def test_flags_are_those_of_the_manager(defaults: list[dict[str, Any]], tmp_path
         ("manager.replicas=many", "at '/manager/replicas': got string, want integer"),
         ("manager.loggingFormat=xml", "value must be one of '', 'text', 'json'"),
         ("webhookConfiguration.timeoutSeconds=31", "maximum: got 31, want 30"),
-        ("webhookConfiguration.webhooks.mpdo\\.kb\\.io.failurePolicy=Fail", '"mpdo.kb.io"; known are m'),
+        (
+            "webhookConfiguration.webhooks.mpdo\\.kb\\.io.failurePolicy=Fail",
+            'no webhook is called "mpdo.kb.io"; known are m',
+        ),
         ("imagePullJob.secretNamespaces={Shop}", "at '/imagePullJob/secretNamespaces/0'"),
         ("installation.namespace=Kruise", "does not match pattern"),
     ],

@@ -190,6 +190,12 @@ def test_protected_objects_are_not_deleted(release: Release, kind: str) -> None:
         refused = release.kubectl("delete", kind, "web", "--wait=false", check=False)
         assert refused.returncode != 0
         assert f"{FORBIDDEN}Always" in refused.stderr
+        if kind == "Namespace":
+            release.kubectl("label", kind, "web", "--overwrite", f"{LABEL}=Cascading")
+            release.kubectl("wait", "--for=create", "-n", "web", "serviceaccount/default", "--timeout=20s")
+            release.kubectl("run", "-n", "web", "busy", "--image=nginx:1.25")
+            refused = release.kubectl("delete", kind, "web", "--wait=false", check=False)
+            assert f"{FORBIDDEN}Cascading and active pods >0" in refused.stderr
     finally:
         release.kubectl("label", kind, "web", f"{LABEL}-", check=False)
     release.kubectl("delete", kind, "web", "--wait=false")

@@ -169,11 +169,16 @@ A, B = ({"name": name, "image": f"{name}:1"} for name in "ab")
             containers({**B, "env": [{"name": "X", "$patch": "delete"}, {"name": "Y"}]}),
             containers({**B, "env": [{"name": "Y"}]}, A),
         ),
+        (
+            {"metadata": {"finalizers": ["x/a", "x/b"]}},
+            {"metadata": {"$deleteFromPrimitiveList/finalizers": ["x/a"], "finalizers": ["x/c"]}},
+            {"metadata": {"finalizers": ["x/c", "x/b"]}},
+        ),
     ],
-    ids=["replaced item", "deletion in a new item"],
+    ids=["replaced item", "deletion in a new item", "deleted and added text"],
 )
 def test_a_strategic_merge_follows_the_types(target: Any, patch: Any, expected: Any) -> None:
-    """tests/conformance/cases/patching.py has what a real API server answers to all other patches."""
+    """tests/conformance/cases/patching.py has what a real API server answers to the other directives."""
     assert strategic_merge(target, patch, kind_field("v1", "Pod")) == expected
 
 

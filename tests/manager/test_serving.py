@@ -253,7 +253,7 @@ async def test_metrics_have_the_names_dashboards_expect() -> None:
         assert (await http.get(f"http://{host}:{port}/")).status_code == 404
     for line in (
         "kruise_manager_is_leader 0.0",
-        'rest_client_requests_total{code="200",host="127.0.0.1",method="GET"} 1.0',
+        'rest_client_requests_total{code="200",host="127.0.0.1:6443",method="GET"} 1.0',
         'controller_runtime_reconcile_total{controller="sidecarset",result="error"} 1.0',
         'controller_runtime_reconcile_total{controller="sidecarset",result="success"} 0.0',
         'controller_runtime_reconcile_total{controller="sidecarset",result="requeue_after"} 0.0',
@@ -262,10 +262,10 @@ async def test_metrics_have_the_names_dashboards_expect() -> None:
         'controller_runtime_terminal_reconcile_errors_total{controller="sidecarset"} 0.0',
         'controller_runtime_max_concurrent_reconciles{controller="sidecarset"} 3.0',
         'controller_runtime_active_workers{controller="sidecarset"} 1.0',
-        'workqueue_depth{name="sidecarset"} 1.0',
+        'workqueue_depth{name="sidecarset"} 2.0',
         'workqueue_adds_total{name="sidecarset"} 1.0',
         'workqueue_retries_total{name="sidecarset"} 1.0',
-        'kruise_reflector_events_total{kind="Pod"} 1.0',
+        'kruise_reflector_events_total{kind="Pod"} 2.0',
         'kruise_reflector_errors_total{kind="Pod",what="watch"} 1.0',
         "process_resident_memory_bytes",
     ):

@@ -244,6 +244,9 @@ async def test_objects_conflict_only_within_their_namespace(tmp_path: Path, text
     (problem,) = found.problems
     assert problem.startswith(f"{tmp_path}/c.yaml:")
     assert "is in conflict with other" in problem
+    (tmp_path / "a.yaml").unlink()
+    await found.reload()
+    assert found.problems == ()
 
 
 @virtual

@@ -43,6 +43,8 @@ def _many(options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         rest = f"--seed {options.seed + progress.judged} --cases {options.cases - progress.judged}"
         print(f"stopped after {progress.judged} cases; continue with {rest}", file=sys.stderr)
+        for seed in progress.failed:
+            print(f"  python -m tests.property --case {seed}", file=sys.stderr)
         return 1
     print("\n".join(table(progress.branches, options.cases)))
     rare = shortfalls(progress.branches, options.cases) if options.cases >= ENOUGH else []

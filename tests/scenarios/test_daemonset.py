@@ -61,8 +61,11 @@ def set_image(world: World, image: str) -> None:
 def others_wait(world: World) -> None:
     text = f"{world.namespace}/ds number of unavailable DaemonSet pods: 1, is equal to or exceeds allowed maximum: 1"
     reason = "numUnavailable >= maxUnavailable"  # no field selector can have this
-    told = lambda: [one["message"] for one in world.list("events") if one["reason"] == reason]  # noqa: E731
-    eventually(lambda: text in told(), "an event says what the others wait for")
+
+    def told() -> bool:
+        return any((one["reason"], one["message"]) == (reason, text) for one in world.list("events"))
+
+    eventually(told, "an event says what the others wait for")
 
 
 def all_told(world: World, reason: str, words: str, names: Iterable[str]) -> bool:

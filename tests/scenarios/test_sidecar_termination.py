@@ -94,7 +94,10 @@ def test_a_job_completes_when_its_main_container_has_ended(world: World, policy:
     assert requests(world, found) == {"": ["side"]}
 
     name = found["metadata"]["name"]
-    told = lambda: any("[side] using crr" in one for one in world.messages("SidecarTerminator", about=name))  # noqa: E731
+
+    def told() -> bool:
+        return any("[side] using crr" in one for one in world.messages("SidecarTerminator", about=name))
+
     eventually(told, "an event reports it")
 
 

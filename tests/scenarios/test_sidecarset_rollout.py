@@ -24,7 +24,6 @@ spec:
     command: [sleep, 999d]
     upgradeStrategy: {upgradeType: HotUpgrade, hotUpgradeEmptyImage: "busybox:latest"}
 """
-DEPLOYMENT = deployment("REPLICAS")
 
 
 def with_strategy(manifest: str, strategy: str) -> str:
@@ -99,7 +98,7 @@ def test_partition_and_max_unavailable_are_respected(
     pods = 100 // share
     strategy = f"{{partition: {partition // share}, maxUnavailable: {unavailable // share}}}"
     world.apply(with_strategy(SIDECARSET, strategy))
-    world.apply(DEPLOYMENT.replace("REPLICAS", str(pods)))
+    world.apply(deployment(pods))
     eventually(lambda: counts(world, pods, pods, pods, pods), "all Pods are ready", 240)
     world.apply(with_strategy(OTHER_IMAGE, strategy))
 

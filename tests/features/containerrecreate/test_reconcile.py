@@ -298,7 +298,8 @@ async def test_a_request_ends_with_its_pod(there: Manager, change: str) -> None:
         await there.node.client.delete(PODS, "web-0", NAMESPACE, grace_period_seconds=0)
     if change == "another of that name":
         await there.node.pod({"name": "app"})
-    assert (await there.completed(seconds=5))["message"] == (plan.POD_ENDED if change == "ended" else "pod has gone")
+    ended = "the Pod has ended; its containers will not start again"
+    assert (await there.completed(seconds=5))["message"] == (ended if change == "ended" else "pod has gone")
 
 
 @pytest.mark.behaviour("CRR-3", "CRR-40")

@@ -37,6 +37,14 @@ def test_a_target_is_a_statefulset_or_an_object_of_a_listed_kind() -> None:
     assert "targetRef.Kind must be StatefulSet or in PPS_Watch_Custom_Workload_WhiteList" in refused.message
 
 
+@pytest.mark.behaviour("PPS-3", "PPS-4")
+@pytest.mark.parametrize("field", ["apiVersion", "kind", "name"])
+def test_an_incomplete_target_is_refused(field: str) -> None:
+    message = answer(state(required=[ZONE], target={**TARGET, field: ""})).message
+    assert "empty targetRef is not valid" in message
+    assert ("targetRef.Kind must be StatefulSet" in message) is (field != "name")
+
+
 @pytest.mark.behaviour("PPS-5")
 def test_a_topology_is_required() -> None:
     for body in (state(), state(preferred=[])):

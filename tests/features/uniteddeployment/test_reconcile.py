@@ -10,7 +10,7 @@ import pytest
 
 from app.api import names
 from app.features.uniteddeployment import reconcile
-from app.features.uniteddeployment.plan import subsets
+from app.features.uniteddeployment.plan import rollout, subsets
 from app.features.uniteddeployment.plan.subsets import Claims
 from app.features.uniteddeployment.reconcile import Caches, UnitedDeploymentReconciler, _State
 from app.features.uniteddeployment.types import CLONE_SET, UnitedDeployment
@@ -76,7 +76,7 @@ async def test_impossible_shares_keep_the_subset_status(there: World) -> None:
 
 @pytest.mark.behaviour("UD-49", "UD-65", "UD-68")
 @in_world
-async def test_a_workload_that_cannot_be_created_is_reported_and_retried_and_no_other_shrinks(there: World) -> None:
+async def test_a_failed_creation_is_retried_and_shrinks_no_other_subset(there: World) -> None:
     await there.unite({"name": "a"}, {"name": "b"})
     await there.has(a=2, b=2)
     there.manager.refuse = is_creation
@@ -140,6 +140,18 @@ async def test_a_workload_without_subset_label_is_released_and_replaced(there: W
     assert {name: count for name, count in (await there.counts()).items() if name} == {"a": 2, "b": 2}
     assert not [one for one in there.writes if one[0] == "delete"]
     await there.writes_nothing()
+
+
+@pytest.mark.behaviour("UD-32")
+@in_world
+async def test_a_workload_that_loses_its_owner_is_adopted_again(there: World) -> None:
+    await there.unite({"name": "a"})
+    await there.has(a=4)
+    await there.settled()
+    found = (await there.workloads())["a"]["metadata"]
+    await there.client.patch(CLONE_SETS, found["name"], {"metadata": {"ownerReferences": None}}, NAMESPACE)
+    await there.settled()
+    assert (await there.workloads())["a"]["metadata"].get("ownerReferences") == found["ownerReferences"]
 
 
 @pytest.mark.behaviour("UD-33")
@@ -312,31 +324,36 @@ async def test_workloads_of_a_large_template_are_built_over_several_reconciles(
     """A thousand copies of a large template take gigabytes, and their patches a minute in which no other controller
     runs. One that cannot be built does not hold up the others."""
     monkeypatch.setattr(reconcile, "BUILD_BYTES", 1)
-    merged: defaultdict[str, list[float]] = defaultdict(list)
-    merge = subsets.strategic_merge
+    built: defaultdict[str, list[float]] = defaultdict(list)
+    build = rollout.built_workload
 
-    def noted(target: Any, patch: Any, schema: Any) -> Any:
-        merged[patch["spec"].get("hostname")].append(there.clock.monotonic())
-        return merge(target, patch, schema)
+    def noted(kind: Any, selector: Any, subset: Any, wanted: Any) -> Any:
+        built[subset.name].append(there.clock.monotonic())
+        return build(kind, selector, subset, wanted)
 
-    monkeypatch.setattr(subsets, "strategic_merge", noted)
-    patched = [{"name": name, "patch": {"spec": {"hostname": name}}} for name in "abc"]
+    async def hostnames() -> dict[str, str | None]:
+        found = (await there.workloads()).items()
+        return {name: one["spec"]["template"]["spec"].get("hostname") for name, one in found}
+
+    monkeypatch.setattr(rollout, "built_workload", noted)
+    patched = [{"name": "a", "patch": {"spec": {"hostname": "a"}}}, {"name": "b"}]
+    patched.append({"name": "c", "patch": {"spec": {"hostname": "c"}}})
     unmergeable = {"name": "a", "patch": {"spec": {"containers": [{"image": "x"}]}}}
     await there.unite(unmergeable, *patched[1:], replicas=3)
     await there.has(b=1, c=1)
     await there.settled()
-    (b,), (c,) = merged["b"], merged["c"]
+    (b,), (c,) = built["b"], built["c"]
     assert b < c, "one in each reconcile"
     assert "patch of subset a" in (await there.condition("SubsetUpdated"))["message"]
     await there.respecify({"topology": {"subsets": patched}})
     await there.has(a=1, b=1, c=1)
     await there.settled(30)
+    assert await hostnames() == {"a": "a", "b": None, "c": "c"}
     assert (await there.condition("SubsetProvisioned"))["status"] == "True"
     # Replicas change without the template; the workload is written with its patch.
     await there.respecify({"replicas": 6})
     await there.has(a=2, b=2, c=2)
-    found = (await there.workloads()).values()
-    assert sorted(one["spec"]["template"]["spec"]["hostname"] for one in found) == ["a", "b", "c"]
+    assert await hostnames() == {"a": "a", "b": None, "c": "c"}
 
 
 @pytest.mark.behaviour("UD-26")

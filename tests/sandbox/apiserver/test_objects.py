@@ -22,7 +22,7 @@ async def test_a_page_is_a_snapshot_until_its_version_expires(client: Client, ap
     first = await client.list_page(CONFIGMAPS, "default", limit=2)
     await client.delete(CONFIGMAPS, "c2", "default")
     second = await client.list_page(CONFIGMAPS, "default", limit=9, continue_token=first.continue_token)
-    assert [one["metadata"]["name"] for one in second.items] == ["c2"]
+    assert [[one["metadata"]["name"] for one in page.items] for page in (first, second)] == [["c0", "c1"], ["c2"]]
     assert second.resource_version == first.resource_version
     api.compact()
     with pytest.raises(Gone):

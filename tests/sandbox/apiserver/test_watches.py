@@ -53,6 +53,7 @@ async def test_a_streaming_list_marks_its_end(client: Client, api: ApiServer) ->
     query = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true"}
     events, ended = await seen(client, query, 130)
     assert ([event["type"] for event in events], ended) == (["ADDED", *["BOOKMARK"] * 3], False)
+    assert events[0]["object"]["metadata"]["name"] == "a"
     assert events[1]["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
 
 

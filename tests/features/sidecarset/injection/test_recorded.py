@@ -92,6 +92,14 @@ def read(annotations: Json | None) -> Json:
     return result
 
 
+def test_recorded_pods_cover_the_rules() -> None:
+    texts = [json.dumps(case["result"]) for case in CASES]
+    assert len(CASES) == 60
+    for said in ("denied", "sidecarset-working-hotupgrade-container", "CONTAINER_BARRIER", '"requests": {"cpu": "0"}'):
+        assert any(said in text for text in texts), said
+    assert sum(HASH in text for text in texts) >= 40
+
+
 @pytest.mark.behaviour("SS-41", "SS-42", "SS-43", "SS-44", "SS-46", "SS-47", "SS-48", "SS-49", "SS-52", "SS-53")
 @pytest.mark.behaviour("SS-56", "SS-57", "SS-58", "SS-61", "SS-63", "SS-78", "SS-79", "PM-141", "PM-142", "PM-176")
 @pytest.mark.parametrize("number", range(len(CASES)))
