@@ -31,7 +31,8 @@ from tests.scenarios.test_daemonset import daemon_set
 from tests.scenarios.test_jobs import broadcast, cron
 from tests.scenarios.test_podunavailablebudget import FORBIDDEN, budget, by_target
 from tests.scenarios.test_resource_distribution import CONFIG_MAP, content
-from tests.scenarios.test_sidecarset_rollout import DEPLOYMENT, with_strategy
+from tests.scenarios.test_sidecarset import deployment
+from tests.scenarios.test_sidecarset_rollout import with_strategy
 from tests.scenarios.world import ROOT, World, eventually, install, own_namespace, running
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.alone]
@@ -273,7 +274,7 @@ CASES: Final = {
         finished=status(DAEMON_SETS, "ds", numberReady=3, updatedNumberScheduled=3),
     ),
     "SidecarSet": Case(
-        f"{SIDECARS}---{DEPLOYMENT.replace('REPLICAS', '4')}",
+        f"{SIDECARS}---{deployment(4)}",
         ready=status("sidecarset", "$ns", updatedReadyPods=4),
         begin=lambda world: world.apply(SIDECARS.replace("busybox:1.36", "busybox:1.35")),
         middle=status("sidecarset", "$ns", matchedPods=4, readyPods=4, updatedReadyPods=2),

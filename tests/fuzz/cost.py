@@ -56,6 +56,7 @@ def counted() -> Iterator[list[int]]:
             count[0] += 1
 
     before = sys.gettrace(), sys.getprofile()
+    gc.disable()  # it would run finalizers of other objects
     sys.settrace(line)
     sys.setprofile(call)
     try:
@@ -63,6 +64,7 @@ def counted() -> Iterator[list[int]]:
     finally:
         sys.settrace(before[0])
         sys.setprofile(before[1])
+        gc.enable()
 
 
 def main() -> int:
