@@ -328,15 +328,15 @@ async def restart(client: Client, stored: Stored) -> str:
         workloads[await _workload(client, namespace, owner)] += count
     annotations = {RESTARTED_AT: rfc3339(client.clock.now())}
     patch = {"spec": {"template": {"metadata": {"annotations": annotations}}}}
-    done, left = [], []
+    done: list[str] = []
+    left: list[str] = []
     for (namespace, kind, name), count in sorted(workloads.items()):
-        text = f"{kind} {namespace}/{name} ({pods(count)})"
+        target = left
         if kind in _RESTARTED:
             with suppress(NotFound):
                 await client.patch(_RESTARTED[kind], name, patch, namespace, field_manager="pykruise")
-                done.append(text)
-                continue
-        left.append(text)
+                target = done
+        target.append(f"{kind} {namespace}/{name} ({pods(count)})")
     if not done and not left:
         raise CommandError(f"SidecarSet {found.view.name}: matches no Pod")
     parts = [f"restarted: {', '.join(done)}"] if done else []
