@@ -55,7 +55,7 @@ def counted() -> Iterator[list[int]]:
         if event == "c_call":
             count[0] += 1
 
-    before = sys.gettrace(), sys.getprofile()
+    before, collects = (sys.gettrace(), sys.getprofile()), gc.isenabled()
     gc.disable()  # it would run finalizers of other objects
     sys.settrace(line)
     sys.setprofile(call)
@@ -64,7 +64,8 @@ def counted() -> Iterator[list[int]]:
     finally:
         sys.settrace(before[0])
         sys.setprofile(before[1])
-        gc.enable()
+        if collects:
+            gc.enable()
 
 
 def main() -> int:

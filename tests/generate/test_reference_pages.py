@@ -8,8 +8,9 @@ import pytest
 
 from app.api.kind import KindDefinition
 from app.generate import reference_pages as kindpages
-from app.generate.reference_pages import kinds_page
+from app.generate.reference_pages import kinds_page, webhooks_page
 from app.manager.features import kinds
+from app.manager.webhook_handlers import WEBHOOKS
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -21,6 +22,14 @@ def test_the_page_names_every_field_of_every_version(kind: KindDefinition) -> No
         for name in version.schema["properties"]["spec"].get("properties") or {}:
             assert f"`spec.{name}`" in text
     assert f"[{kind.kind}](kinds/{kind.singular}.md)" in kinds_page([kind])
+
+
+def test_the_page_of_webhooks_has_a_row_for_each() -> None:
+    lines = webhooks_page(WEBHOOKS).splitlines()
+    for webhook in WEBHOOKS:
+        (row,) = [line for line in lines if f"| {webhook.name} |" in line]
+        assert all(one.name in row for one in webhook.match_conditions)
+        assert webhook.summary.rstrip(".") in row
 
 
 def test_rules_follow_the_description_of_a_field() -> None:

@@ -79,10 +79,18 @@ def test_defaults_match_openkruise_except_for_the_rate_limit() -> None:
     assert flags.without_meaning == ()
 
 
-@pytest.mark.behaviour("PM-172")
+LIMITS = (
+    ("--rate-limiter-qps=0", "--rate-limiter-qps: expected at least 1, got '0'"),
+    ("--rate-limiter-bucket-size=0", "--rate-limiter-bucket-size: expected at least 1, got '0'"),
+    ("--rate-limiter-base-delay=0", "--rate-limiter-base-delay: expected more than 0s, got '0'"),
+    ("--rate-limiter-max-delay=-1s", "--rate-limiter-max-delay: expected more than 0s, got '-1s'"),
+)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        *(pytest.param([flag], message, marks=pytest.mark.behaviour("PM-172")) for flag, message in LIMITS),
         (
             ["--kubeconfg=x"],
             "unknown flag --kubeconfg; did you mean --kubeconfig? (pykruise manager --help lists all)",
@@ -105,10 +113,6 @@ def test_defaults_match_openkruise_except_for_the_rate_limit() -> None:
         (["--sidecarset-workers=0"], "--sidecarset-workers: expected at least 1, got '0'"),
         (["--default-ttlseconds-for-always-nodeimage=-1"], "expected 0 to 2678400 seconds, got '-1'"),
         (["--default-ttlseconds-for-always-nodeimage=2678401"], "expected 0 to 2678400 seconds, got '2678401'"),
-        (["--rate-limiter-qps=0"], "--rate-limiter-qps: expected at least 1, got '0'"),
-        (["--rate-limiter-bucket-size=0"], "--rate-limiter-bucket-size: expected at least 1, got '0'"),
-        (["--rate-limiter-base-delay=0"], "--rate-limiter-base-delay: expected more than 0s, got '0'"),
-        (["--rate-limiter-max-delay=-1s"], "--rate-limiter-max-delay: expected more than 0s, got '-1s'"),
         (["--expectation-timeout=0s"], "--expectation-timeout: expected more than 0s, got '0s'"),
     ],
 )

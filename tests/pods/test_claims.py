@@ -9,6 +9,7 @@ import pytest
 from app.kube.objects import ObjectMeta, PersistentVolumeClaim, Pod
 from app.pods.claims import (
     claim_templates_hash,
+    claims_of_pod,
     cleanup,
     free_instance_ids,
     instance_ids,
@@ -17,6 +18,7 @@ from app.pods.claims import (
 )
 
 ID = "apps.kruise.io/cloneset-instance-id"
+OWNER = {"kind": "CloneSet", "name": "web", "uid": "u"}
 
 
 def claim_template(name: str, storage: str = "1Mi", **metadata: Any) -> dict[str, Any]:
@@ -48,6 +50,29 @@ def test_the_hash_of_claim_templates_counts_names_and_specs_only() -> None:
     assert claim_templates_hash([two, {**one, "status": {"phase": "Pending"}}]) == both
     assert claim_templates_hash([claim_template("a", labels={"x": "y"}), two]) == both
     assert claim_templates_hash([one, claim_template("b", "3Mi")]) != both
+
+
+@pytest.mark.behaviour("CS-116", "CS-118")
+def test_a_new_pod_gets_the_claims_it_lacks() -> None:
+    templates = [
+        claim_template("data", labels={"own": "1", "app": "mine"}, annotations={"a": "b"}),
+        claim_template("logs"),
+    ]
+    made = claims_of_pod(templates, "web-abcde", "shop", OWNER, {"app": "web", ID: "abcde"}, {"logs-web-abcde"})
+    assert made == [
+        {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {
+                "name": "data-web-abcde",
+                "namespace": "shop",
+                "labels": {"own": "1", "app": "web", ID: "abcde"},
+                "annotations": {"a": "b"},
+                "ownerReferences": [OWNER],
+            },
+            "spec": templates[0]["spec"],
+        }
+    ]
 
 
 @pytest.mark.behaviour("CS-117", "CS-189")

@@ -26,7 +26,7 @@ NGINX = '[{name: nginx, image: "nginx:1.25"}]'
 POD = pod(labels="app: nginx", containers=NGINX)
 
 
-def deployment(replicas: object) -> str:
+def deployment(replicas: int) -> str:
     return workload("Deployment", f"replicas: {replicas}", version="apps/v1", app="nginx", containers=NGINX)
 
 

@@ -87,6 +87,7 @@ def test_the_sidecar_restarts_in_place_and_the_app_container_does_not(world: Wor
 
     wanted = f"SidecarSet {world.namespace}: sidecar1 busybox:1.36 → busybox:1.35"
     assert eventually(lambda: world.messages("SidecarsUpdated"), "the Pod's event") == {wanted}
+    assert len(world.list("events", "--field-selector=reason=SidecarsUpdated")) == 1
 
 
 @pytest.mark.behaviour("SS-95", "SS-103")

@@ -101,7 +101,11 @@ async def test_an_in_place_rollback_heals_crashing_pods(cluster: SmallCluster) -
     bad["metadata"]["annotations"] = {BEHAVIOUR: '{"main": {"exitAfter": 0.1, "exitCode": 1}}'}
     await cluster.patch({"spec": {"template": bad}})
 
-    await cluster.until_pods(lambda pods: sum("CrashLoopBackOff" in str(pod) for pod in pods) == 2, "two Pods crash")
+    def crashes(pod: dict[str, Any]) -> bool:
+        (container,) = pod["status"].get("containerStatuses") or [{}]
+        return (container.get("state", {}).get("waiting") or {}).get("reason") == "CrashLoopBackOff"
+
+    await cluster.until_pods(lambda pods: sum(map(crashes, pods)) == 2, "two Pods crash")
     await cluster.clock.sleep(30)
     # No third Pod is updated while two are unavailable.
     assert (await cluster.status())["updatedReplicas"] == 2

@@ -103,7 +103,10 @@ async def test_a_resize_that_the_kubelet_refuses_is_retried_until_it_succeeds() 
         cluster.kubelets.stop("node1")
         await cluster.patch({"spec": {"template": sized("1Gi")}})
 
-        await cluster.until_pods(lambda pods: "'limits': {'memory': '1Gi'}" in str(pods), "it has its new size")
+        def resized(pods: list[dict[str, Any]]) -> bool:
+            return [pod["spec"]["containers"][0]["resources"]["limits"]["memory"] for pod in pods] == ["1Gi"]
+
+        await cluster.until_pods(resized, "it has its new size")
         refused = {
             "type": "PodResizeInProgress",
             "status": "True",
