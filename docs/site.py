@@ -1,6 +1,6 @@
 """MkDocs hooks: build the site from the pages in place, so that links work as they do in the repository.
 
-Each release has its own folder below build/site; every page lets readers choose among these versions.
+Each release has its own folder below build/site, and every page has a version selector.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LINK: Final = re.compile(r"\]\(([^)#\s:]+)")
 
 
 def linked(page: str) -> Iterator[str]:
-    """Yield the files that a page links to, by their path in the repository."""
+    """Yield the repository paths of the files that a page links to."""
     for target in _LINK.findall((ROOT / page).read_text("utf-8")):
         file = (ROOT / page).parent.joinpath(target).resolve()
         if file.is_relative_to(ROOT) and file.is_file():
@@ -39,7 +39,7 @@ def sources() -> set[str]:
 
 
 def navigation() -> list[dict[str, Any]]:
-    """Return the sections of the index with the pages that each names."""
+    """Return the sections of the index with the pages that each links to."""
     sections: list[dict[str, Any]] = [{"pykruise": ["README.md", _INDEX]}]
     for section in (ROOT / _INDEX).read_text("utf-8").split("\n## ")[1:]:
         targets = (Path(_INDEX).parent / target for target in _LINK.findall(section))

@@ -65,7 +65,7 @@ def _with_ca(config: dict[str, Any], ca_bundle: str) -> dict[str, Any]:
 def mutating_configuration(webhooks: Iterable[Webhook], endpoint: Endpoint, ca_bundle: str) -> dict[str, Any]:
     """Return the MutatingWebhookConfiguration for all mutating declarations."""
     entries = [
-        # Reinvocation would append sidecars twice. Only mutating entries have this field. [D5, PW-5, D-21]
+        # Only mutating entries have reinvocationPolicy. Reinvocation would append sidecars twice. [D5, PW-5, D-21]
         {**_entry(webhook, endpoint, ca_bundle), "reinvocationPolicy": "Never"}
         for webhook in webhooks
         if webhook.mutating
@@ -110,14 +110,14 @@ def updated(
 
 
 def without_match_conditions(configuration: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the configuration for an API server that does not support matchConditions. Handlers make the same
-    decisions without them."""
+    """Return the configuration without matchConditions, for API servers that do not support them. Handlers make the
+    same decisions without them."""
     entries = [{key: entry[key] for key in entry if key != "matchConditions"} for entry in configuration["webhooks"]]
     return {**configuration, "webhooks": entries}
 
 
 def match_conditions_dropped(sent: Mapping[str, Any], stored: Mapping[str, Any]) -> bool:
-    """Return whether the API server dropped matchConditions that were sent."""
+    """Return whether the API server dropped matchConditions from the configuration."""
     kept = {entry.get("name") for entry in stored.get("webhooks") or [] if entry.get("matchConditions")}
     return any(entry.get("matchConditions") and entry["name"] not in kept for entry in sent["webhooks"])
 
@@ -135,7 +135,7 @@ def _same(live: list[dict[str, Any]], entries: list[dict[str, Any]], *, ordered:
 
 
 def _pointed_at_us(entry: dict[str, Any], pattern: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entry with our address and CA, keeping its path.
+    """Return the entry with our address and CA and its own path.
 
     The entry may have been written by a manager that is called by URL instead of through a Service.
     """
@@ -190,10 +190,7 @@ def _rule(rule: Rule) -> dict[str, Any]:
 
 def conversion_patch(crd: Mapping[str, Any], endpoint: Endpoint, ca_bundle: str) -> dict[str, Any] | None:
     """Return the merge patch that makes a CustomResourceDefinition use our conversion webhook, or None if it already
-    does.
-
-    CRDs without a conversion webhook are ignored. [MGR-52]
-    """
+    does or has no conversion webhook. [MGR-52]"""
     conversion = (crd.get("spec") or {}).get("conversion") or {}
     if conversion.get("strategy") != "Webhook":
         return None
@@ -221,8 +218,8 @@ def release_patch(crd: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the merge patch that gives up ownership of a CRD's conversion address, or None if we do not own it.
 
     The shipped CRDs name the Service, so ``kubectl apply --server-side`` would conflict with the URL written by a
-    manager outside the cluster. A field without an owner causes no conflict: the CRDs are applied, and the manager
-    writes its URL again. We keep ownership of the CA bundle, which the shipped CRDs do not set. [MGR-142]
+    manager outside the cluster. A field without an owner causes no conflict, and the manager writes its URL again
+    after the CRDs are applied. We keep ownership of the CA bundle, which the shipped CRDs do not set. [MGR-142]
     """
     metadata = crd["metadata"]
     entries = metadata.get("managedFields") or []

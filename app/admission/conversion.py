@@ -1,4 +1,4 @@
-"""ConversionReview for CustomResourceDefinitions: bytes in, bytes out. Pure; app.api converts the objects.
+"""ConversionReview for CustomResourceDefinitions: pure functions from bytes to bytes. app.api converts the objects.
 
 The API server sends a whole list in one review, and a failed review fails the whole list. An object that cannot be
 converted, however malformed, is therefore returned with only its apiVersion changed, and its name is reported. Deeply
@@ -41,7 +41,7 @@ class Converted(NamedTuple):
     parts: list[bytes]
     #: "converted", "failed", or why the request was rejected.
     outcome: str
-    #: Number of objects left unconverted, and the reasons for the first of them.
+    #: Number of objects left unconverted, and the reasons for the first few.
     unconverted: int = 0
     reasons: tuple[str, ...] = ()
 
@@ -70,7 +70,7 @@ def _answered(body: bytes, convert: Convert) -> Converted:
             if isinstance(error, orjson.JSONDecodeError):
                 return _not_a_review(f"request body is not JSON: {_place(error)}")
             if not _is_readable(body):
-                return _not_a_review("request body is not JSON: deeply nested and not closed")
+                return _not_a_review("request body is not JSON: a deeply nested value is not closed")
     try:
         answer = _convert_review(hidden.data if hidden is not None else body, convert, last=True)
     except orjson.JSONDecodeError as error:
@@ -88,9 +88,10 @@ def failed_review(body: bytes, message: str) -> tuple[int, bytes]:
 
 
 def _convert_review(body: bytes, convert: Convert, *, last: bool = False) -> Converted:
-    """Convert a review. Raises ``JSONDecodeError``, or ``RecursionError`` or ``TypeError`` if it is nested too deeply.
+    """Convert a review.
 
-    ``last`` marks the final attempt: an object that becomes too deep during conversion is returned unconverted.
+    Raises ``JSONDecodeError`` if the body is not JSON, and ``RecursionError`` or ``TypeError`` if it is nested too
+    deeply. ``last`` marks the final attempt: an object that becomes too deep during conversion is returned unconverted.
     """
     try:
         review = _review(body)
@@ -216,7 +217,7 @@ def _converted(review: _Review, convert: Convert, *, last: bool) -> tuple[list[b
     reasons: list[str] = []
     for index, raw in enumerate(review.objects):
         if (item := _object(raw, index)) is None:
-            # The API server stored this object despite its many values. The object must not make other clients' lists
+            # The API server stored this object despite its many values, so it must not make other clients' lists
             # fail.
             converted.append(_passed_on(raw, review.desired))
             unconverted += 1

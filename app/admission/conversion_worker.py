@@ -28,8 +28,8 @@ from app.api.conversion import convert
 SMALL_BYTES: Final = 64 * 1024
 #: Maximum duration of one conversion, including the time in the queue: the API server's maximum webhook timeout.
 LIMIT_SECONDS: Final = 30.0
-#: A body is queued as if it had arrived later, by one second per this many bytes: a client that keeps listing a large
-#: namespace must not delay other clients' small lists beyond their timeout.
+#: Bytes per second of delay: in the queue, large bodies count as having arrived later. Otherwise, a client that keeps
+#: listing a large namespace would delay other clients' small lists beyond their timeout.
 _BYTES_PER_SECOND: Final = 4 * 1024 * 1024
 #: Seconds after which an idle process is stopped.
 IDLE_SECONDS: Final = 60.0
@@ -61,7 +61,7 @@ class _Process(NamedTuple):
             raise
 
     def kill(self) -> asyncio.Future[int]:
-        """Kill the process. The returned future is done when it has exited."""
+        """Kill the process, and return a future that is done when it has exited."""
         self.popen.kill()
         self.sink.transport.abort()
         return asyncio.get_running_loop().run_in_executor(None, self.popen.wait)
@@ -131,7 +131,7 @@ class ConversionWorker:
     async def answer(self, parts: Sequence[bytes]) -> Converted:
         """Return the response to a ConversionReview given in parts.
 
-        Raises ``TimeoutError``, and ``OSError`` if the process failed.
+        Raises ``TimeoutError``, or ``OSError`` if the process failed.
         """
         async with asyncio.timeout(LIMIT_SECONDS), self._turns.taken(sum(map(len, parts))):
             if self._idle is not None:

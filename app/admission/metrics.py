@@ -116,7 +116,7 @@ SINGLE_LINES: Final = 30
 
 
 class Summary:
-    """Counts reviews between summary lines. ``last`` describes the latest decision."""
+    """Counts reviews between summary lines. ``last`` returns a description of the latest decision."""
 
     def __init__(self, paths: Iterable[PathStats], last: Callable[[], str]) -> None:
         self.paths = tuple(paths)

@@ -52,8 +52,8 @@ MUTATE_POD: Final = Webhook(
             {"key": names.NAMESPACE_NAME, "operator": "NotIn", "values": ["kube-system", "kube-public"]},
         ]
     },
-    # The kubelet runs a static Pod from its manifest, so changing its mirror Pod has no effect. The annotation alone is
-    # not enough, because any user can set it. [PW-10]
+    # The kubelet runs a static Pod from its manifest, so changing its mirror Pod has no effect. Any user can set
+    # the annotation, so the request must also come from a node. [PW-10]
     match_conditions=(
         MatchCondition(
             "not-a-mirror-pod",
@@ -118,7 +118,7 @@ class PodPipeline:
 
 
 def pod_handler(steps: Iterable[PodMutator], webhook: Webhook = MUTATE_POD) -> Handler:
-    """Return the handler of ``/mutate-pod`` with these steps, given in any order."""
+    """Return the handler of ``/mutate-pod``, which runs these steps in order of their positions."""
     return Handler(webhook, PodPipeline(steps))
 
 
@@ -161,7 +161,8 @@ _MAY_READ: Final = PolicyRule(("get",), ("",), ("pods",))
 
 
 def webhooks(guarded: Sequence[Guarded]) -> tuple[Webhook, ...]:
-    """Return the declarations for these Pods. Updates are checked only for those with a change gate. [PUB-129]"""
+    """Return the webhook declarations for these guarded Pods. Updates are checked only where ``change_gate`` is set.
+    [PUB-129]"""
     changing = [one for one in guarded if one.change_gate]
     return (*(_removals(guarded) if guarded else ()), *((_changes(changing),) if changing else ()))
 
@@ -248,7 +249,7 @@ class PodGuards:
         return Allowed()
 
     def _request(self, review: Review) -> PodRequest | None:
-        """Return the guarded operation of a review, or None if it is not guarded. [PW-22]"""
+        """Return the operation that a review requests, or None if the guards do not apply to it. [PW-22]"""
         dry = review.dry_run or _is_dry(review.options)
         if review.operation is Operation.CREATE and review.subresource == "eviction":
             eviction = review.object or {}
@@ -267,7 +268,7 @@ class PodGuards:
 
 
 def handlers(guarded: Sequence[Guarded], guards: Iterable[PodValidator], fetch: Fetch) -> tuple[Handler, ...]:
-    """Return the handlers for these Pods with these guards, given in any order."""
+    """Return the handlers for these guarded Pods, which call the guards in order of their positions."""
     decide = PodGuards(guards, fetch)
     return tuple(Handler(webhook, decide) for webhook in webhooks(guarded))
 

@@ -31,7 +31,8 @@ class Route:
         """Return the handler for this review, or the decision if there is none.
 
         Operations and subresources without a handler are allowed. An unknown resource or version indicates a wrong
-        registration, so its reviews are denied unless the path's webhooks allow them. [PW-22, DP-1, DP-7, SS-108]
+        registration, so its reviews are denied unless all webhooks of the path set ``unknown_passes``. [PW-22, DP-1,
+        DP-7, SS-108]
         """
         resource = review.resource
         handler = self.handlers.get(
@@ -55,7 +56,8 @@ class Registry:
     webhooks: tuple[Webhook, ...]
     routes: Mapping[str, Route]
     aliases: Mapping[str, str]
-    #: Paths whose gates are off. Replicas with different gates may have registered them, so their reviews are allowed.
+    #: Paths whose feature gates are off. A replica with other gates may have registered them, so reviews sent to them
+    #: are allowed.
     switched_off: frozenset[str] = frozenset()
 
 
@@ -85,7 +87,7 @@ def build_registry(handlers: Iterable[Handler], gate_enabled: Callable[[str], bo
             taken = table.setdefault(key, handler)
             if taken is not handler:
                 both = f"{handler.webhook.name} and {taken.webhook.name}"
-                raise DuplicateRuleError(f"{both} claim {key[0]} {key[3]} at {handler.webhook.path}")
+                raise DuplicateRuleError(f"{both} both handle {key[0]} {key[3]} at {handler.webhook.path}")
     routes = {
         path: Route(
             path,

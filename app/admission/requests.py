@@ -13,12 +13,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 #: Maximum size of an AdmissionReview. An API server accepts objects of at most 3 MiB, and a review contains two.
 #: controller-runtime has the same limit.
 MAX_BODY_BYTES: Final = 7 * 1024 * 1024
-#: Maximum size of a ConversionReview. The API server sends a whole page of a list in one.
+#: Maximum size of a ConversionReview. The API server sends a whole page of a list in one review.
 MAX_CONVERSION_BYTES: Final = 64 * 1024 * 1024
 #: Scope key that the server sets if the body was over the limit and only its beginning was kept.
 TOO_LARGE: Final = "pykruise.too_large"
-#: Bodies of at least this size are parsed with the garbage collector off, and if they contain reviews of our kinds,
-#: these are decided in a thread. Smaller bodies take a few milliseconds.
+#: Bodies of at least this size are parsed with the garbage collector off, and reviews of our kinds that are this
+#: large are decided in a thread. Smaller bodies take a few milliseconds.
 LARGE_BYTES: Final = 64 * 1024
 #: Smaller reviews of our kinds are also decided in a thread if they have at least this many commas: an empty
 #: container takes only 3 bytes, but defaulting and validating it takes 50 microseconds.
@@ -41,7 +41,7 @@ def too_many_values(body: bytes, limit: int = MAX_VALUES) -> bool:
     """Return whether a JSON document contains more than ``limit`` values."""
     if len(body) <= _FEW or _punctuation(body) <= limit:
         return False
-    # At most half of the strings are keys.
+    # At least half of the strings are values; the others may be keys.
     if (body.count(b'"') - body.count(b'\\"')) // 4 > limit:
         return True
     return _punctuation(_between_texts(body)) > limit

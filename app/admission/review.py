@@ -192,7 +192,8 @@ def read_review(body: bytes) -> Review | Refusal:
 
 
 def _without_deep_managed_fields(body: bytes) -> Any:
-    """Decode a body without its deeply nested managed fields, which are not used. Returns None if that is not enough.
+    """Decode a body without its deeply nested managed fields, which are not used. Returns None if it still
+    cannot be decoded.
 
     Another field manager may have written them, and must not be able to prevent updates or deletion.
     """

@@ -42,7 +42,7 @@ Ts = TypeVarTuple("Ts")
 
 
 async def in_time(decision: Awaitable[T], seconds: float) -> T:
-    """Return the result of a decision. Raises TimeoutError if it takes longer.
+    """Return the result of a decision. Raises TimeoutError if it takes longer than ``seconds``.
 
     A timer is created only if the decision really waits: creating and canceling one takes a tenth of a review's time.
     """
@@ -89,7 +89,7 @@ class LargeReviews:
     def __init__(self) -> None:
         self._thread: ThreadPoolExecutor | None = None
         self._busy = False
-        #: Waiting reviews by client (if unauthenticated) and namespace. The one whose turn is next comes first.
+        #: Waiting reviews by client (if unauthenticated) and namespace, in order of their turns.
         self._waiting: OrderedDict[str, OrderedDict[str, deque[asyncio.Future[None]]]] = OrderedDict()
 
     async def decide(self, decide: Decide, review: Review, seconds: float) -> Decision:

@@ -196,7 +196,8 @@ class ReviewEndpoint(_PostEndpoint):
                 decision, outcome = stored, outcome_of_stored
         try:
             payload = answer(review.uid, decision)
-        except TypeError as error:  # A value in the patch is not JSON: a bug in a handler, not in the request.
+        except TypeError as error:
+            # The handler is at fault, not the request: a value in its patch is not JSON.
             payload = answer(review.uid, self._failed(handler, review, error))
             outcome = "error"
         self._stats.decided(handler.webhook.name, outcome)
@@ -242,11 +243,11 @@ class ReviewEndpoint(_PostEndpoint):
         except TimeoutError as error:
             return self._undecided(handler, review, f"{error}" or f"no answer within {limit:g} s", 503)
         except KubeError as error:
-            # Internal errors have code 500. The API server's message is enough for the log. [MGR-45]
+            # Internal errors have code 500. The log needs only the API server's message. [MGR-45]
             return self._undecided(handler, review, f"{error}", 500)
         except RecursionError:
             # Handlers recurse only as deep as the object is nested, so the object is at fault.
-            return Denied(f"{_named(review)} is nested too deep", code=400), "denied"
+            return Denied(f"{_named(review)} is nested too deeply", code=400), "denied"
         except Exception as error:  # noqa: BLE001 - one review must not end the service; counted and logged with its object
             return self._failed(handler, review, error), "error"
         if isinstance(decision, Denied):
@@ -432,7 +433,7 @@ def create_app(
 ) -> AdmissionApp:
     """Create the application that serves all routes of a registry. ``worker`` handles large conversions."""
     app = AdmissionApp()
-    # Accepts any HTTP method. [MGR-21]
+    # The route accepts any HTTP method. [MGR-21]
     app.router.routes.append(StarletteRoute("/healthz", PlainTextResponse("ok")))
     for path, route in registry.routes.items():
         endpoint = ReviewEndpoint(app, route, metrics.path(path))

@@ -304,7 +304,7 @@ def _noted(path: FieldPath, shown: Any, value: Any, parent: Any) -> Change:
     if value is not _ABSENT:
         change["value"] = value
     elif shown is not _ABSENT and parent is _ABSENT:
-        # Remove the parent object too.
+        # Restoring the field must remove the parent object too.
         change["alone"] = True
     return change
 
@@ -359,8 +359,8 @@ def _named(value: Any) -> list[str]:
     return found if len(set(found)) == len(items) else []
 
 
-#: Items by name, per list. Without this cache, each item in an attacker's notes would cause a search. The cache stays
-#: valid because notes never change the name of an item.
+#: Items by name, per list. Without this cache, each item in an attacker's notes would require a search of its list.
+#: The cache stays valid because notes never change the name of an item.
 _Items = dict[int, tuple[list[Any], dict[str, Any]]]
 
 

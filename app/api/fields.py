@@ -174,11 +174,11 @@ class LifecycleHook(ApiModel):
     """LifecycleHook delays an action on a Pod by means of labels or finalizers that another component manages."""
 
     labels_handler: dict[str, str] | None = None
-    """Labels that hold the Pod while it has any of them with this value or, for preNormal, until it has all of them."""
+    """Labels with values that delay the action while the Pod has any or, for preNormal, until it has all of them."""
     finalizers_handler: list[str] | None = None
-    """Finalizers that hold the Pod while it has any of them or, for preNormal, until it has all of them."""
+    """Finalizers that delay the action while the Pod has any of them or, for preNormal, until it has all of them."""
     mark_pod_not_ready: bool = False
-    """Marks the Pod as not ready while it is held (readiness gate KruisePodReady)."""
+    """Marks the Pod as not ready while the action is delayed (readiness gate KruisePodReady)."""
 
 
 class Lifecycle(ApiModel):

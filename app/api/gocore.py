@@ -24,8 +24,8 @@ from app.api.gojson import (
 # Kubernetes' core Container and all its types, as Go unmarshals and marshals them. [SS-12, SS-13]
 #
 # One table per type, in the order of the Go struct in Kubernetes 1.34. OpenKruise hashes containers in this order, so a
-# line must never move. ``restartPolicyRules`` is newer than existing hashes, so it was appended: unset fields do not
-# affect a hash, but its position must not change from now on.
+# line must never move. ``restartPolicyRules`` is newer than existing hashes and comes last. Unset fields do not
+# affect a hash, so adding it did not change existing hashes; from now on it must keep its position.
 
 
 def optional(name: str, go_type: GoType = STRING) -> GoField:

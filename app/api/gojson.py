@@ -25,19 +25,20 @@ _ESCAPES = (("<", "\\u003c"), (">", "\\u003e"), ("&", "\\u0026"), ("\u2028", "\\
 
 
 class GoTypeError(ValueError):
-    """A JSON value of the wrong type for a Go type. The message starts with the field's path."""
+    """A JSON value cannot be unmarshaled into a Go type. The message starts with the field's path."""
 
 
 def dumps_go(value: Any, *, sort_keys: bool = False) -> str:
-    """Return ``value`` as ``json.Marshal`` writes it. Objects keep their order (a struct) unless ``sort_keys`` (a map).
+    """Return ``value`` as ``json.Marshal`` writes it.
 
+    The keys of objects keep their order, as in a struct; with ``sort_keys`` they are sorted, as in a map.
     Raises TypeError or ValueError for values that JSON cannot express or that are nested too deeply for an API server.
     """
     pieces: list[str] = []
     try:
         _write(value, sort_keys, pieces.append)
     except RecursionError:
-        raise ValueError("value is nested too deep to be written as JSON") from None
+        raise ValueError("value is nested too deeply to be written as JSON") from None
     text = escaped("".join(pieces))
     # A lone surrogate is not a valid character; Go reads it as the replacement character.
     return text if text.isascii() else _SURROGATES.sub("\ufffd", text)
@@ -257,7 +258,7 @@ def go_value(go_type: GoType, value: Any, path: str = "") -> Any:
     try:
         return _read(go_type, value, path)
     except RecursionError:
-        raise GoTypeError(f"{path}: nested too deep") from None
+        raise GoTypeError(f"{path}: nested too deeply") from None
 
 
 def go_error(go_type: GoType, value: Any, path: str) -> str:

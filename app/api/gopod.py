@@ -151,7 +151,8 @@ POD_SPEC: Final = struct(
     optional("hostnameOverride", pointer(STRING)),
 )
 
-#: ObjectMeta of an embedded object, such as a Pod template. Other fields are not used there and are kept unchanged.
+#: ObjectMeta of an embedded object, such as a Pod template. Fields that are not listed
+#: are not used in embedded objects and are kept unchanged.
 METADATA: Final = struct(
     optional("name"),
     optional("generateName"),

@@ -13,7 +13,7 @@ from app.kube.resources import Resource
 
 # A kind as in its CustomResourceDefinition: names, scope, versions, columns, and conversions.
 #
-# Declared once per kind, next to its models; the CRD, the conversion webhook, the client's endpoints and the reference
+# It is declared once, next to its models; the CRD, the conversion webhook, the client's endpoints and the reference
 # page are derived from it.
 
 #: Converts a JSON object from one version to another. It may lose what the other version cannot express;
@@ -36,7 +36,7 @@ class NotedField:
     path: FieldPath
     #: The maximum size of its JSON value in bytes.
     size: int = 1024
-    #: The maximum nesting of objects and lists in its value; 0 for scalars and empty objects.
+    #: The maximum nesting depth of objects and lists in its value; 0 for scalars and empty objects.
     depth: int = 0
     #: The maximum number of changes to it in one note.
     count: int = 1

@@ -1,6 +1,6 @@
 """OpenKruise's names: every group, label, annotation, env name and condition type, each defined once.
 
-The keys are part of the API: other components and users' tools read them, so they must not be repeated elsewhere.
+The keys are part of the API that other components and users' tools read. Do not repeat them elsewhere.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CONVERSION_DATA: Final = "kruise.io/conversion-data"
 
 # --- SidecarSet: on the set ---
 SIDECARSET_HASH: Final = "kruise.io/sidecarset-hash"
-"""Annotation. On a SidecarSet or its revision: the hash; on a Pod: JSON with one entry per set. [SS-8, SS-57]"""
+"""Annotation on a SidecarSet or its revision: the hash; on a Pod: JSON with one entry per set. [SS-8, SS-57]"""
 SIDECARSET_HASH_WITHOUT_IMAGE: Final = "kruise.io/sidecarset-hash-without-image"
 """Annotation: the hash without images. If it is unchanged, an in-place update is enough. [SS-8, SS-92]"""
 SIDECARSET_CANARY: Final = "apps.kruise.io/sidecarset-canary"

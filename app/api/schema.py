@@ -49,7 +49,7 @@ class SchemaOf(Keywords):
 
 
 def enum(*values: str) -> Keywords:
-    """Allow only these strings. Enforced by the API server."""
+    """Allow only these strings, as the API server enforces."""
     return Keywords({"enum": list(values)})
 
 
@@ -101,7 +101,7 @@ IntOrString: TypeAlias = Annotated[
 ]
 #: A time as in the API: RFC 3339, in UTC, with whole seconds.
 Time: TypeAlias = Annotated[str, Keywords({"format": "date-time"})]
-#: A JSON LabelSelector, as compiled by app.kube.selectors.
+#: A LabelSelector as JSON, which app.kube.selectors compiles.
 LabelSelector: TypeAlias = Annotated[dict[str, Any], Keywords(_LABEL_SELECTOR)]
 #: An object whose fields are not in the schema.
 RawObject: TypeAlias = dict[str, Any]
@@ -113,7 +113,7 @@ def label_selector_and(**properties: Schema) -> Keywords:
 
 
 def minimum(value: int) -> Keywords:
-    """Set the minimum. Enforced by the API server."""
+    """Set the minimum, which the API server enforces."""
     return Keywords({"minimum": value})
 
 
@@ -172,7 +172,7 @@ def _description(model: type[ApiModel], name: str) -> str:
 def _field_docs(module: str) -> Mapping[str, Mapping[str, str]]:
     """Return the docstrings below the fields of the classes of a module.
 
-    Pydantic can read them too, but once per class and process, which takes a fifth of the startup time.
+    Pydantic can read them too, but does so for each class in each process, which takes a fifth of the startup time.
     """
     classes = [
         node for node in ast.walk(ast.parse(inspect.getsource(sys.modules[module]))) if isinstance(node, ast.ClassDef)
@@ -226,7 +226,7 @@ def _union(arguments: list[Any]) -> Schema:
     if len(arguments) == 1:
         return _type(arguments[0])
     if set(arguments) == {int, str}:
-        # IntOrString's keywords define the rest: the type itself must be omitted.
+        # The keywords of IntOrString define the type; ``type`` itself must be omitted.
         return {}
     raise TypeError(f"a structural schema cannot express the union of {arguments}")
 
@@ -286,7 +286,7 @@ def _go_type(annotation: Any, named: Mapping[str, GoType]) -> GoType:
         return _BY_ANNOTATION[annotation]
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        # Annotated[Int32, minimum(0)] is flattened: without the last keyword it may be a known type.
+        # Python flattens Annotated[Int32, minimum(0)]; without the last keyword, the rest may be a known type.
         return _go_type(Annotated[arguments[:-1]] if arguments[2:] else arguments[0], named)
     if origin in (Union, types.UnionType):
         (one,) = (argument for argument in arguments if argument is not type(None))

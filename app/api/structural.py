@@ -1,6 +1,6 @@
-"""Schema validation and unknown-field detection for custom resources, as an API server does them.
+"""Validate custom resources against their schemas and find unknown fields, as an API server does.
 
-Pure functions that take a structural schema (:mod:`app.api.schema`) and a JSON value, and use the API server's
+The functions are pure. They take a structural schema (:mod:`app.api.schema`) and a JSON value, and use the API server's
 messages.
 """
 
@@ -85,7 +85,7 @@ def readable(schema: Schema, value: Any, *, mistyped: bool = True) -> Any:
     return value
 
 
-#: Represents a value that counts as not set.
+#: Marks a value to omit.
 _LEFT_OUT: Final = object()
 
 

@@ -62,7 +62,8 @@ def former_spec(
     """Return the spec that an update changes, with defaults except in the Pod template, or None as in
     :func:`stored_object`.
 
-    ``with_defaults`` copies an object and fills in its defaults. The template is left out, because it may be large.
+    ``with_defaults`` copies an object and fills in its defaults. The template gets no defaults, because it may
+    be large.
     """
     old = stored_object(kind, specs, review)
     if old is None:
@@ -175,7 +176,7 @@ def mutating_webhook(
 def validating_webhook(
     kind: KindDefinition, summary: str, *permissions: PolicyRule, when: Sequence[MatchCondition] = (SPEC_CHANGED,)
 ) -> Webhook:
-    """Return the validating webhook of a kind; for arguments see :func:`mutating_webhook`."""
+    """Return the validating webhook of a kind; see :func:`mutating_webhook` for the arguments."""
     return _webhook(kind, "validate", summary, permissions, when)
 
 

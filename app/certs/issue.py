@@ -1,7 +1,7 @@
-"""Issue and check certificates: a CA of our own and the serving certificate it signs. Pure except for key generation.
+"""Issue and check certificates: a CA of our own and the serving certificate it signs.
 
-Names, lifetimes and Secret keys match OpenKruise's, so that either can use a Secret the other created. [MGR-30 …
-MGR-34]
+Everything except key generation is pure. Names, lifetimes and Secret keys match OpenKruise's, so that either can use a
+Secret the other created. [MGR-30 … MGR-34]
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ SECRET_KEYS: Final = {
 
 
 class CertificateError(ValueError):
-    """A certificate or key cannot be used. The message names it and the reason."""
+    """A certificate or key cannot be used. The message names the certificate or key and says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +236,7 @@ def _new_ca(now: datetime) -> tuple[_Key, x509.Certificate]:
 
 
 def _new_key() -> ec.EllipticCurvePrivateKey:
-    """Return a P-256 key. A handshake costs the server a twentieth of the time of one with RSA 2048."""
+    """Return a P-256 key. Its handshakes take a twentieth of the server time of those with RSA 2048."""
     return ec.generate_private_key(ec.SECP256R1())
 
 
@@ -304,19 +304,19 @@ def _read_certificate(pem: bytes) -> x509.Certificate:
 
 @lru_cache(maxsize=8)
 def _checked_key(pem: bytes) -> PrivateKeyTypes:
-    """Read a private key. Cached, because loading an RSA key checks its primes, which takes 50 ms."""
+    """Read a private key. The result is cached, because loading an RSA key checks its primes, which takes 50 ms."""
     return load_pem_private_key(pem, password=None)
 
 
 @lru_cache(maxsize=16)
 def _belongs_to(key: bytes, cert: bytes) -> bool:
-    """Return whether a private key belongs to a certificate; both are valid PEM."""
+    """Return whether a private key belongs to a certificate. Both must be valid PEM."""
     return _checked_key(key).public_key() == _read_certificate(cert).public_key()
 
 
 @lru_cache(maxsize=16)
 def _is_signed_by(cert: bytes, authority: bytes) -> bool:
-    """Return whether a certificate names another as its issuer and is signed by it; both are valid PEM."""
+    """Return whether a certificate names another as its issuer and is signed by it. Both must be valid PEM."""
     try:
         _read_certificate(cert).verify_directly_issued_by(_read_certificate(authority))
     except (InvalidSignature, ValueError, TypeError):

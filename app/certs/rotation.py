@@ -1,4 +1,4 @@
-"""Rotation: decide which step the certificates in a Secret need next. Pure.
+"""Rotation: pure functions that decide which step the certificates in a Secret need next.
 
 A new CA is announced next to the old one. Listeners switch to a certificate signed by the new CA only after every
 API server has had time to load that CA, and the old CA is dropped only after every replica has had time to switch:
@@ -254,7 +254,7 @@ def _after(action: Action, observed: Observed, make: Callable[[CertificateSet | 
 
 
 class StepTimer:
-    """Measures how long the same rotation has been in the Secret with its bundle published everywhere."""
+    """Measures how long a rotation has been in the Secret, unchanged and with its bundle published everywhere."""
 
     def __init__(self, seconds: float) -> None:
         """``seconds`` is the duration of a step."""
@@ -263,7 +263,7 @@ class StepTimer:
         self._since = 0.0
 
     def record(self, in_place: Rotation | None, now: float) -> None:
-        """Record the rotation in place at a monotonic time; None if a bundle is not published everywhere."""
+        """Record the rotation in place at monotonic time ``now``, or None if a bundle is not published everywhere."""
         if in_place != self._in_place:
             self._in_place, self._since = in_place, now
 

@@ -64,8 +64,8 @@ class CertificateSource(Protocol):
 
 
 # Shared bundles, for sources through which replicas cannot coordinate. Replicas read new certificates from a folder or
-# an external Secret at different times. Each adds its own CA to the published bundle and keeps the other CAs. After one
-# rotation step, it removes any CA that it does not need; a replica that still needs the CA adds it back.
+# an external Secret at different times. Each replica adds its own CA to the published bundle and keeps the other CAs.
+# After one rotation step, it removes any CA that it does not need; a replica that still needs the CA adds it back.
 
 #: Default duration of a rotation step.
 STEP_SECONDS: Final = 600.0
@@ -104,7 +104,7 @@ class UnannouncedSource:
         return found
 
 
-# Certificates in a Secret shared by all replicas: the first replica issues them, the others read them. rotation.py
+# Certificates in a Secret shared by all replicas: the first replica issues them, and the others read them. rotation.py
 # decides what to do; these classes read and write the Secret. A replica without write access uses ``SecretReader``.
 # [MGR-32 … MGR-34]
 
@@ -161,7 +161,7 @@ class SecretCertificates:
         return self._step.seconds_left(held, self._clock.monotonic())
 
     async def ensure(self, published: bytes = b"") -> CertificateSet:
-        """Return the certificates to serve now. Issues or renews them, or advances a rotation, where needed.
+        """Return the certificates to serve now, after issuing or renewing them or advancing a rotation where needed.
 
         ``published`` is the bundle that clients currently trust, in PEM. If the Secret is unusable, these CAs stay
         trusted, because other replicas may serve certificates signed by them.
@@ -329,7 +329,7 @@ class FileCertificates(UnannouncedSource):
 
 
 def ensure_files(folder: Path, hosts: tuple[str, ...], now: datetime, renew_before: timedelta) -> CertificateSet:
-    """Return the certificates in a folder. Creates missing ones, and renews those we issued before they expire.
+    """Return the certificates in a folder. Missing ones are created, and ours are renewed before they expire.
 
     Raises CertificateError naming the file for an incomplete or mismatched pair: the user provided it, so it is not
     overwritten.
@@ -432,8 +432,8 @@ class ExternalFolder(UnannouncedSource):
     async def ensure(self, published: bytes = b"") -> CertificateSet:
         """Return the certificates to serve now. Raises CertificateError naming the invalid file."""
         try:
-            # The kubelet replaces a mounted Secret atomically through one symbolic link. Resolving it once yields a
-            # matching set.
+            # The kubelet replaces a mounted Secret atomically through one symbolic link. Resolving that link once
+            # yields files that match.
             folder = (self._folder / "..data").resolve(strict=True)
         except OSError:
             folder = self._folder

@@ -48,7 +48,8 @@ def stop(kubeconfig: Path) -> None:
     except (OSError, ValueError):
         raise StartError(f"no background sandbox wrote {kubeconfig}; stop a foreground sandbox with Ctrl-C") from None
     manager_log = kubeconfig.with_name(f"{kubeconfig.stem}-manager.log")
-    # A killed sandbox leaves its files behind, and its PID may now belong to another process: check that it answers.
+    # A killed sandbox leaves its files behind, and its PID may now belong to another process, so check
+    # that the sandbox answers.
     if _address(kubeconfig):
         os.kill(pid, signal.SIGTERM)
         _until(lambda: not kubeconfig.exists() and not manager_log.exists(), f"process {pid} does not exit")

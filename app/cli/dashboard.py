@@ -22,7 +22,7 @@ def dashboard(
 ) -> None:
     """Show the cluster on a live web page.
 
-    The page shows workloads and their rollouts, Pods, sidecars, budgets and spreads. The command reads with the
+    The page shows workloads and their rollouts, Pods, sidecars, budgets and WorkloadSpreads. The command reads with the
     permissions of the kubeconfig and writes nothing. Press Ctrl-C to stop it.
     """
     with_cluster(kubeconfig, context, "", lambda client, _: serve(client, port))

@@ -69,7 +69,7 @@ def _first(meant: Callable[[Mapping[str, Any]], bool]) -> Commands | None:
 
 
 def _at(place: str) -> Any:
-    """Import ``module:NAME``: the commands, the verb, or the feature that defines it."""
+    """Import ``module:NAME``: commands, a verb, or a feature that defines them."""
     module, _, name = place.partition(":")
     return getattr(import_module(module), name)
 
@@ -89,7 +89,7 @@ def commands_for(api_version: object, kind: object) -> Commands | None:
 _BUILT_IN: Final = re.compile(
     r"(deployments?|deploy|replicasets?|rs|jobs?|cronjobs?|cj)(\.apps|\.batch)?|(statefulset|daemonset)s?\.apps"
 )
-_ROLLOUTS: Final = ("rollout", "rollouts", "ro", "batchrelease", "batchreleases", "trafficrouting")
+_ROLLOUTS: Final = ("rollout", "rollouts", "ro", "batchrelease", "batchreleases", "trafficrouting", "trafficroutings")
 
 
 def parts_of(words: Sequence[str]) -> tuple[str, str]:

@@ -221,7 +221,7 @@ async def adopted(
             raise CommandError(f"{native}: not found; use -n to specify another namespace")
         write(f"{native} is deleted and {ours} exists: nothing to do; {_see('rollout status', commands, name)}")
         return True
-    # A deletion that keeps the Pods was started by an interrupted migration.
+    # An interrupted migration may have started a deletion that keeps the Pods.
     goes = bool(found["metadata"].get("deletionTimestamp"))
     if goes and "orphan" not in (found["metadata"].get("finalizers") or ()):
         raise CommandError(f"{native}: is being deleted with its Pods")

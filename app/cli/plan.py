@@ -79,7 +79,7 @@ def explain(
     The output says what a Pod waits for, its next step, and what you can do; which Pods a node is missing; or which
     Pods are missing a sidecar.
     """
-    # Gates require importing every kind, so the defaults are loaded on first use.
+    # Reading the gates imports every kind, so the default gates are read only when needed.
     enabled = _gates(feature_gates) if feature_gates else (lambda gate: _gates("")(gate))
     try:
         word, name = parts_of(what)
@@ -186,7 +186,7 @@ async def _as_it_would_be(
     from app.api.conversion import convert
     from app.kube.client import PatchType
 
-    features()  # conversion requires their registration
+    features()  # registers the kinds, which conversion needs
     kind, name = commands.kind, str(manifest["metadata"]["name"])
     namespace = scope(commands, namespace)
     version = str(manifest["apiVersion"]).rpartition("/")[2]
@@ -232,7 +232,7 @@ async def of_pod(client: Client, namespace: str, name: str, enabled: Enabled) ->
     if reference is None or commands is None or commands.explain is None:
         if not beside and not waits:
             kinds = " or ".join(one.kind.kind for one in known() if one.explain is not None)
-            raise CommandError(f"Pod {namespace}/{name}: no {kinds} controls it, and nothing is missing")
+            raise CommandError(f"Pod {namespace}/{name}: no {kinds} controls it, and there is nothing to explain")
         return Report(head, notes=[*waits, *beside], todo=list(dict.fromkeys(todo)) or ["nothing"])
     stored = await read(client, commands, namespace, reference.name)
     lines = await commands.explain(client, pod, stored, enabled)
@@ -277,7 +277,7 @@ async def of_node(client: Client, name: str, enabled: Enabled) -> Report:
 
 
 async def _allowed(asked: Awaitable[Sequence[T]], about: str) -> Sequence[T | str]:
-    """Return the lines about one kind, or one line if the user may not read it."""
+    """Return the lines about one kind, or a line that says that the user may not read it."""
     try:
         return await asked
     except Forbidden as error:

@@ -210,7 +210,7 @@ def greeting(write: Callable[[str], Any], server: str, options: Any) -> None:
 
 
 def _example() -> str:
-    """Return the path of the guides' CloneSet relative to the working directory."""
+    """Return the path of the guides' example CloneSet, relative to the working directory if it is below that."""
     here = Path.cwd()
     return shlex.quote(str(_EXAMPLE.relative_to(here) if _EXAMPLE.is_relative_to(here) else _EXAMPLE))
 

@@ -68,7 +68,7 @@ def run(options: ServeOptions) -> int:
         options.certificates / CA_FILE,
     )
 
-    # Loaded before the workers fork, so that they share the memory.
+    # The objects are loaded before the workers fork, so that the workers share the memory.
     standalone = Standalone(options.policies, options.gates, SystemClock(), Random())
     asyncio.run(standalone.reload())
     logger.info("loaded %s", standalone.summary)

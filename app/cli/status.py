@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from app.kube.client import Client
 
 POLL_SECONDS: Final = 1.0
-#: Number of polls without progress before the reasons are read from the Pods, and between later reads.
+#: Number of polls without progress before the Pods are checked for the reasons, and number of polls between checks.
 STALLED: Final = 3
 #: Maximum number of reasons, and of Pods named for each; the rest are counted.
 NAMED: Final = 3

@@ -346,7 +346,7 @@ async def _handed_over(client: Client, step: Step, say: Callable[[str], None]) -
 
 
 def _may_work(agent: Agent) -> bool:
-    """Return whether an agent may be pulling or restarting something, and has not begun to stop."""
+    """Return whether an agent may be pulling or restarting something and has not begun to stop."""
     return agent.ready and not (agent.newest or agent.leaving)
 
 
@@ -378,7 +378,7 @@ async def _replaced(client: Client, step: Step, daemon: dict[str, Any], agent: A
     from app.kube.resources import PODS
 
     if not (agent.newest or agent.leaving):
-        with contextlib.suppress(NotFound, Conflict):  # it has been replaced meanwhile
+        with contextlib.suppress(NotFound, Conflict):  # the agent has been replaced meanwhile
             await client.delete(PODS, agent.pod, step.namespace, uid=agent.uid)
     deadline = client.clock.monotonic() + ROLLOUT_SECONDS
     while True:

@@ -199,7 +199,7 @@ async def cluster(kubeconfig: str, context: str, *, dry_run: bool = False) -> As
 
 
 def _transport(config: ClusterConfig) -> Transport:
-    """Return aiohttp's transport if there is a proxy, else the plain one, which is imported five times faster."""
+    """Return aiohttp's transport if there is a proxy, else the plain one, which imports five times faster."""
     if config.proxy:
         from app.kube.transport import AiohttpTransport
 

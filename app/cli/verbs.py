@@ -200,7 +200,7 @@ def run(command: Callable[[], Any]) -> int:
         complain(_sentence(error))
         return 2
     except KeyboardInterrupt:
-        # Raised while the output is flushed; inside a command, Typer handles it and returns this exit code.
+        # Only an interrupt during the flush ends up here; within a command, Typer handles it and returns this code.
         return INTERRUPTED
     except BrokenPipeError:
         # The reader closed the pipe.

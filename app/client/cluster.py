@@ -211,7 +211,7 @@ class AsyncCluster:
     async def patch(
         self, kind: type[T], name: str, patch: Mapping[str, Any], namespace: str = "", *, dry_run: bool = False
     ) -> T:
-        """Apply a JSON merge patch (RFC 7386): null removes a field, lists are replaced."""
+        """Apply a JSON merge patch (RFC 7386): null removes a field, and lists are replaced."""
         resource = definition(kind).resource()
         return await self._client.patch(
             resource,

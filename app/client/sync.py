@@ -19,7 +19,7 @@ R = TypeVar("R")
 
 
 class Cluster:
-    """A connection to a cluster for code without an event loop; see AsyncCluster. Safe to share between threads.
+    """A connection to a cluster for code without an event loop; see AsyncCluster. Threads can share it.
 
     with Cluster() as cluster:
         cluster.apply({"apiVersion": "apps.kruise.io/v1beta1", "kind": "CloneSet", ...})
@@ -122,7 +122,7 @@ class Cluster:
     def patch(
         self, kind: type[T], name: str, patch: Mapping[str, Any], namespace: str = "", *, dry_run: bool = False
     ) -> T:
-        """Apply a JSON merge patch (RFC 7386): null removes a field, lists are replaced."""
+        """Apply a JSON merge patch (RFC 7386): null removes a field, and lists are replaced."""
         return self._wait(self._cluster.patch(kind, name, patch, namespace, dry_run=dry_run))
 
     def delete(self, kind: type[T], name: str, namespace: str = "", *, orphan: bool = False) -> None:

@@ -20,7 +20,7 @@ from app.kube.fielderrors import parse_duration
 from app.kube.images import parse_image
 from app.kube.objects import Struct
 
-# As in the kubelet: a configuration lists the images of each plugin, and a plugin reads a request from standard input
+# As in the kubelet, a configuration lists the images of each plugin, and a plugin reads a request from standard input
 # and writes a response to standard output. [KD-36]
 # https://kubernetes.io/docs/tasks/administer-cluster/kubelet-credential-provider/
 

@@ -32,10 +32,10 @@ _DEFAULT_REGISTRY: Final = "index.docker.io"
 #: Longest registry key and longest label in it; longer keys are ignored.
 _MAX_KEY: Final = 1024
 _MAX_LABEL: Final = 255
-#: Larger Secrets are rejected. Any tenant may write a Secret of 1 MiB with 100,000 registries. [KD-104]
+#: Maximum size of a pull secret. Any tenant may write a Secret of 1 MiB with 100,000 registries. [KD-104]
 MAX_SECRET_BYTES: Final = 256 * 1024
 MAX_REGISTRIES: Final = 256
-#: Larger files on the node are ignored.
+#: Maximum size of a docker configuration file on the node. Larger files are ignored.
 MAX_FILE_BYTES: Final = 1024 * 1024
 
 
@@ -65,7 +65,7 @@ _decode_file: Final = msgspec.json.Decoder(Entries).decode
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """Pattern of images: ``*.example.com:5000/team``. A ``*`` matches part of one label of the host."""
+    """Image pattern, such as ``*.example.com:5000/team``. A ``*`` matches part of one label of the host."""
 
     host: tuple[str, ...]
     port: str
@@ -130,7 +130,7 @@ class Credential:
 
 
 def read_secret(secret: Secret) -> list[Credential]:
-    """Return the credentials in a Secret; none for other Secret types. Raises :class:`CredentialsError`."""
+    """Return the credentials in a Secret, or none if it is not a pull secret. Raises :class:`CredentialsError`."""
     name = f"{secret.metadata.namespace}/{secret.metadata.name}"
     key = PULL_SECRET_KEYS.get(secret.type)
     if key is None:
@@ -187,7 +187,7 @@ def _decoded(text: str, where: str) -> tuple[str, str]:
 
 def for_image(known: Iterable[Credential], image: str) -> list[Credential]:
     """Return the credentials that match an image, most specific first. Credentials for Docker's default registry apply
-    to Docker Hub images that no others match. [KD-36]"""
+    to Docker Hub images that no other credentials match. [KD-36]"""
     parsed = parse_image(image)
     if parsed is None:
         return []
@@ -254,7 +254,7 @@ class DockerConfig:
 
 
 def _without_blocking(path: str, flags: int) -> int:
-    """Open a file that may be a pipe without a writer."""
+    """Open a file without blocking, even if it is a pipe without a writer."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 

@@ -96,7 +96,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def flags() -> list[tuple[list[str], Any, str]]:
-    """Return names, default and help of every flag, by name."""
+    """Return the names, default and help of every flag, sorted by name."""
     actions = [action for action in parser()._actions if action.dest != "help"]
     return sorted((list(action.option_strings), action.default, action.help or "") for action in actions)
 
@@ -124,7 +124,7 @@ def gates(text: str) -> dict[str, bool]:
 
 
 def features(given: Mapping[str, bool]) -> Features:
-    """Return the enabled features. A gate that is not set follows its group; groups default to on. [KD-3]"""
+    """Return the enabled features. A gate that is not set takes the value of its group; groups default to on. [KD-3]"""
     default = given.get("AllBeta", True)
     watches_pods = given.get("DaemonWatchingPod", default)
     return Features(

@@ -24,7 +24,7 @@ BACKOFF_LIMIT: Final = 3
 LONGEST_PAUSE: Final = 30.0
 NO_TIME_LEFT: Final = "pulling exceeds the activeDeadlineSeconds"
 #: Maximum length of a message in a status, in characters and in bytes as stored. The controllers budget 1,536 bytes per
-#: tag: long errors from one namespace's registry must not use up the space that others need.
+#: tag, so that long errors from one namespace's registry do not use up the space that others need.
 MAX_MESSAGE: Final = 1024
 MAX_MESSAGE_BYTES: Final = 1088
 
@@ -86,7 +86,7 @@ def source_namespace(secret: Secret) -> str:
 
 
 def pause_after(attempt: int) -> float:
-    """Return the back-off after failed attempt number ``attempt`` (from 1). [KD-34]"""
+    """Return the back-off in seconds after the failed attempt ``attempt``, counted from 1. [KD-34]"""
     return min(LONGEST_PAUSE, 2.0 ** min(attempt - 1, 10))
 
 
@@ -135,8 +135,8 @@ class Changes:
 
 
 def changes(node_image: NodeImage | None, running: Mapping[Key, int]) -> Changes:
-    """Return the pulls to start and stop. ``running`` maps pulls that are in progress, or finished but not yet in the
-    status, to their versions. [KD-31]"""
+    """Return the pulls to start and stop. ``running`` maps each pull in progress to its version, including finished
+    pulls that are not in the status yet. [KD-31]"""
     if node_image is None:
         return Changes((), tuple(running))
     wanted, done = tasks(node_image), finished(node_image)

@@ -49,14 +49,14 @@ _BURST: Final = 5
 LIMITS: Final = RateLimits(base_delay=0.5, max_delay=50.0, qps=10.0, burst=100)
 #: Minimum and maximum seconds for which a Secret is cached. [KD-38]
 _SECRET_SECONDS: Final = (300.0, 600.0)
-#: Limits: cached bytes of Secrets, concurrent reads, credentials per image. [KD-104]
+#: Maximum total size of cached Secrets in bytes, concurrent reads, and credentials per image. [KD-104]
 _SECRET_BYTES: Final = 2 * 1024 * 1024
 _READ_AT_ONCE: Final = 4
 _MAX_CREDENTIALS: Final = 256
 #: Defaults of --max-workers-for-pull-image (-1 means unlimited) and --image-share-per-namespace.
 MAX_WORKERS: Final = -1
 SHARE_PERCENT: Final = 100
-#: Below this many workers, none is reserved for other namespaces. [KD-106]
+#: With fewer workers than this, none is reserved for other namespaces. [KD-106]
 _SHARED_FROM: Final = 4
 _RUNTIME_AWAY_SECONDS: Final = 1.0
 #: Maximum number of owners of a tag that receive an event when its pull fails.
@@ -74,7 +74,7 @@ class _Pull:
 
 @dataclass(slots=True)
 class SecretCache:
-    """Caches Secrets. They are read on demand, and only a few at a time because each may be 1 MiB. [KD-38]"""
+    """Caches Secrets. They are read on demand, and only a few at a time because each may be up to 1 MiB. [KD-38]"""
 
     client: Client
     rng: Random
@@ -293,8 +293,8 @@ class ImagePuller:
         an anonymous pull.
 
         If jobs in several namespaces request the tag, their credentials are tried in turn, and a namespace without
-        credentials is treated as if it were the only one: wrong credentials of one namespace must neither fail nor
-        delay the pull of another. [KD-109]
+        credentials is treated as if no other namespace requested the tag: wrong credentials of one namespace must
+        neither fail nor delay the pull of another. [KD-109]
         """
         given, failed = await self._given(task)
         namespaces = {one.namespace for one in task.owners}

@@ -50,7 +50,7 @@ _SMAPS: Final = Path("/proc/self/smaps")
 
 
 def unmodified_mappings(smaps: str) -> Iterator[tuple[int, int]]:
-    """Yield address and length of each file mapping without modified pages; its pages can be reread from the file."""
+    """Yield the address and length of each unmodified file mapping, whose pages can be reread from the file."""
     start = length = 0
     is_file = False
     for line in smaps.splitlines():

@@ -31,7 +31,7 @@ HASH: Final = "io.kubernetes.container.hash"
 DELETION_GRACE: Final = "io.kubernetes.pod.deletionGracePeriod"
 GRACE: Final = "io.kubernetes.pod.terminationGracePeriod"
 _IS_NAME: Final = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*").fullmatch
-#: Maximum number of variables whose values are searched for in the whole output. The container controls the output.
+#: Maximum number of variables whose values are searched for in the whole output, which the container controls.
 _MAX_DOUBTFUL: Final = 100
 _HEX: Final = re.compile(r"[0-9a-fA-F]{1,16}").fullmatch
 
@@ -71,8 +71,8 @@ class Seen:
 
 
 def needs_env(pod: Pod, container: Container, details: ContainerDetails, known: ContainerMeta | None) -> bool:
-    """Return whether to read the environment of the process: the container runs, takes variables from labels or
-    annotations, and their hash is not reported yet. [KD-73]"""
+    """Return whether to read the environment of the process. It is read if the container is running, takes variables
+    from labels or annotations, and has no reported hash of them yet. [KD-73]"""
     return (
         bool(env_from_metadata(container, pod))
         and details.state is ContainerState.RUNNING
@@ -140,7 +140,7 @@ class Outdated:
 
 
 def outdated(pod: Pod, meta: RuntimeMeta) -> list[Outdated]:
-    """Return the containers to restart: those with the highest launch priority. [KD-74]
+    """Return the containers to restart: the outdated ones with the highest launch priority. [KD-74]
 
     Containers are restarted only during an in-place update; other label changes do not restart them.
     """
@@ -156,7 +156,7 @@ def outdated(pod: Pod, meta: RuntimeMeta) -> list[Outdated]:
     ]
     if not found:
         return []
-    # Restart one priority after another, as at the first start. [PM-149]
+    # Restart one priority at a time, highest first, as at the first start. [PM-149]
     priorities = launch_priorities(pod)
     highest = max(priorities.get(one.name, 0) for one in found)
     unready = [priorities.get(one.name, 0) for one in pod.status.container_statuses if not one.ready]

@@ -102,7 +102,7 @@ class MetaReporter:
         return Result(requeue_after=_AGAIN_SECONDS) if unread else None
 
     async def _look(self, pod: Pod, runtime: Runtime) -> tuple[dict[str, Seen], list[str]]:
-        """Return the Pod's containers in the runtime, and those whose required environment could not be read."""
+        """Return the Pod's containers in the runtime, and the names of those whose environment could not be read."""
         meta, seen, unread = runtime_meta(pod), {}, []
         containers = {container.name: container for container in pod.spec.containers}
         for name, one in newest(await runtime.containers(pod.metadata.uid)).items():

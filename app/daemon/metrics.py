@@ -140,8 +140,8 @@ class Metrics(ControllerMetrics, QueueMetrics):
 
 _SECONDS: Final = 5.0
 _MAX_HEAD: Final = 8192
-#: Maximum number of open connections. Any Pod may connect, because the port is on the node's address, and the kubelet
-#: must be served even if others keep connections open.
+#: Maximum number of open connections. The port is on the node's address, so any Pod can connect; the kubelet must be
+#: served even if Pods keep connections open.
 MAX_CONNECTIONS: Final = 64
 _REASONS: Final = {
     200: "OK",

@@ -30,7 +30,7 @@ class SecretReference(Struct, frozen=True):
 
 
 class SandboxConfig(Struct, frozen=True):
-    """Metadata of the Pod an image is for, passed to the runtime."""
+    """Pod labels and annotations that are passed to the runtime with a pull."""
 
     labels: dict[str, str] = msgspec.field(default_factory=dict)
     annotations: dict[str, str] = msgspec.field(default_factory=dict)
@@ -221,7 +221,7 @@ class RecreateStatus(Struct, frozen=True):
 
 
 class RecreateLabels(Struct, frozen=True):
-    """The labels of a request that are read."""
+    """Labels of a request that the agent reads."""
 
     pod_uid: str = msgspec.field(name=names.CRR_POD_UID, default="")
     node_name: str = msgspec.field(name=names.CRR_NODE_NAME, default="")

@@ -19,7 +19,7 @@ UNKNOWN: Final = "Unknown"
 #: An unchanged result is reported again after this many seconds. [KD-66]
 REFRESH_SECONDS: Final = 600.0
 #: Maximum total size of the messages in a NodePodProbe, in bytes as stored. The API server accepts 1.5 MB including
-#: the spec (384 KiB) and the rest of the results (twice as much); verbose probes must not prevent the results of others
+#: the spec (384 KiB) and the results without messages (768 KiB); verbose probes must not prevent the results of others
 #: from being reported. [KD-98]
 MAX_MESSAGES: Final = 256 * 1024
 
@@ -61,7 +61,7 @@ class Wanted:
         return max(1, self.probe.success_threshold if succeeded else self.probe.failure_threshold)
 
     def asks_the_same_as(self, other: Wanted) -> bool:
-        """Return whether both probes run the same action, so that results carry over. [KD-60]"""
+        """Return whether both probes run the same action, in which case results carry over. [KD-60]"""
         ours, theirs = self.probe, other.probe
         return (ours.exec, ours.http_get, ours.tcp_socket) == (theirs.exec, theirs.http_get, theirs.tcp_socket)
 

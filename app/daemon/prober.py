@@ -39,12 +39,13 @@ _WRITES_PER_SECOND: Final = 1.0
 _WRITES_BURST: Final = 10
 #: Maximum number of concurrent probes per namespace. [KD-105]
 AT_ONCE: Final = 32
-#: Maximum number of probes per second and namespace. More would starve the probes of other namespaces, which would
-#: time out: by default, the agent may use a twentieth of a CPU. [KD-105]
+#: Maximum number of probes per second and namespace. More would make the probes of other namespaces time out: by
+#: default, the agent may use only a twentieth of a CPU. [KD-105]
 PER_SECOND: Final = 100.0
 #: Seconds for which a Pod's containers are cached while all of them run.
 _TRUSTED_SECONDS: Final = 10.0
-#: Seconds for which they are cached if one is not running, or if the Pod has changed or is not watched.
+#: Seconds for which a Pod's containers are cached if one of them is not running, or if the Pod has changed or is not
+#: watched.
 _UNSURE_SECONDS: Final = 0.5
 
 
@@ -114,8 +115,8 @@ class Containers:
 
 
 class Prober:
-    """Prober of one node. Start ``run`` as a task. ``pods`` contains the node's Pods, if watched, for their
-    addresses."""
+    """Prober of one node. Start ``run`` as a task. ``pods`` provides the addresses of the node's Pods; None if
+    Pods are not watched."""
 
     def __init__(
         self,
@@ -142,7 +143,7 @@ class Prober:
         self._began = client.clock.monotonic()
         self._workers: dict[Key, _Worker] = {}
         self._containers = Containers(runtime, client)
-        #: Semaphores and rates by namespace; each is dropped with the last probe that uses it.
+        #: Semaphores and rate limiters by namespace; each is dropped with the last probe that uses it.
         self._made: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self._rates: WeakValueDictionary[str, TokenBucket] = WeakValueDictionary()
         self._written = ResourceVersionExpectations(client.clock)

@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 #: Maximum number of bytes read from a command's output or a server's response.
 MAX_OUTPUT: Final = 10 * 1024
-#: A message with more characters than this is cut to this many bytes. [KD-65]
+#: Maximum length of a message: one with more characters is cut to this number of bytes. [KD-65]
 MAX_MESSAGE: Final = 1024
 MAX_REDIRECTS: Final = 10
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
@@ -41,7 +41,7 @@ _PATH_SAFE: Final = "/?#[]@!$&'()*+,;=:%~"
 
 
 class HookError(Exception):
-    """The hook could not be run, or failed. ``output`` is what it printed."""
+    """The hook could not be run or failed. ``output`` is what the hook printed."""
 
     def __init__(self, why: str, output: str = "") -> None:
         super().__init__(why)
@@ -119,7 +119,7 @@ def _joined(host: str, port: int) -> str:
 
 
 def _not_dialled(host: str, port: int, error: Exception) -> str:
-    """Return why the connection failed, in Go's words; system errors start in lower case."""
+    """Return why the connection failed, in Go's words; system errors start with a lowercase letter."""
     if isinstance(error, ssl.SSLError):
         if error.reason == "WRONG_VERSION_NUMBER":
             return "http: server gave HTTP response to HTTPS client"
@@ -195,7 +195,7 @@ class Network:
 
     async def request(self, action: HttpGetAction, pod_ip: str, seconds: float) -> Outcome:
         """Run an HTTP probe. Status codes 200 to 399 mean success. Redirects to the same host are followed; a redirect
-        to another host is success. [KD-64]"""
+        to another host counts as success. [KD-64]"""
         host, port = action.host or pod_ip, _probed_port(action)
         try:
             async with asyncio.timeout(seconds):
@@ -277,7 +277,7 @@ def _reason(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-# Stopping a container as the kubelet does: record an event, run the hook, wait for the grace period. [KD-50 … KD-52]
+# Stops containers as the kubelet does: record an event, run the hook, wait for the grace period. [KD-50 … KD-52]
 
 logger = logging.getLogger(__name__)
 

@@ -24,7 +24,7 @@ NOT_FOUND: Final = "not found container on Node"
 NOT_RESTARTED: Final = "the container has exited; the restartPolicy of its Pod does not restart it"
 _GRACE: Final = "PreRecreateGrace"
 _ORDER: Final = {COMPLETED: 0, RECREATING: 1, PENDING: 2, "": 3}
-#: Seconds to wait beyond the remaining grace period, so that it has certainly ended. [CRR-33]
+#: Seconds to wait after the grace period, so that it has certainly ended. [CRR-33]
 _AFTER_GRACE: Final = 0.1
 _MAX_MESSAGE: Final = 1024
 
@@ -103,7 +103,7 @@ class Found:
 
     details: ContainerDetails
     restart_count: int = 0
-    #: Whether the kubelet restarts it after it exits.
+    #: Whether the kubelet restarts the container after it exits.
     restarts: bool = True
 
 
@@ -186,7 +186,7 @@ class Walk:
 
 
 def walk(request: RecreateRequest, current: Sequence[RecreateState], found: Mapping[str, Found]) -> Walk:
-    """Go through the containers in the order of the request, up to the first one that must be waited for."""
+    """Go through the containers in the order of the request and stop at the first one to wait for."""
     strategy = request.spec.strategy
     result = list(current)
     over = 0
@@ -208,7 +208,7 @@ def walk(request: RecreateRequest, current: Sequence[RecreateState], found: Mapp
 
 
 def killed(current: Sequence[RecreateState], name: str, error: str = "") -> tuple[RecreateState, ...]:
-    """Return the states after a container was stopped or failed to stop. [CRR-37]"""
+    """Return the states after a container was stopped or could not be stopped. [CRR-37]"""
     if error:
         done = RecreateState(name, FAILED, truncated(f"kill container error: {error}", _MAX_MESSAGE))
     else:

@@ -40,12 +40,12 @@ POD_NAMESPACE: Final = "io.kubernetes.pod.namespace"
 
 
 def pods_of(request: RecreateRequest) -> Iterable[str]:
-    """Index function for the store of requests: the key of the Pod."""
+    """Index function for the store of requests: return the key of the Pod."""
     return (str(ObjectKey(request.metadata.namespace, request.spec.pod_name)),)
 
 
 class Recreator:
-    """Recreator of one node. Start ``run`` as a task. ``pods`` contains the node's Pods, if watched."""
+    """Recreator of one node. Start ``run`` as a task. ``pods`` contains the node's Pods; None if not watched."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class Recreator:
         found = await self._found(request, runtime, pod)
         current = recreate_plan.states(request, runtime.name, found, self._clock.now())
         if current != request.status.container_recreate_states:
-            # Decide the next step only from states that are stored. [CRR-36]
+            # Base the next step only on states that are stored. [CRR-36]
             await self._write_states(request, current)
             return None
         walk = recreate_plan.walk(request, current, found)
@@ -157,7 +157,7 @@ class Recreator:
         """Stop one container. Return the request as last stored, and the current states. [CRR-37]"""
         details, metadata = found.details, request.metadata
         if request.spec.strategy.force_recreate and details.state is not ContainerState.EXITED:
-            # If the agent exits in between, the container ID alone does not show that the container was stopped.
+            # If the agent exits before recording the stop, the container ID alone does not show it.
             announced = recreate_plan.announced(current, container.name, f"{runtime.name}://{details.id}")
             if announced != current:
                 written = await self._write_states(request, announced)
@@ -178,7 +178,7 @@ class Recreator:
                 pod_ip=pod.status.pod_ip if pod is not None else "",
             )
         except RuntimeUnavailable:
-            raise  # whether it was stopped is known once the runtime is back
+            raise  # whether the container was stopped is unknown until the runtime is back
         except CriError as error:
             return request, recreate_plan.killed(current, container.name, str(error))
         return request, recreate_plan.killed(current, container.name)
@@ -213,8 +213,8 @@ class Recreator:
         """Write the states if the decision was based on the stored ones and the request is still open. Return the
         request as written, or None to stop. [CRR-41, CRR-63]
 
-        A decision based on older states, as from a stale cache, would miss that a container was stopped and stop the
-        next one too. On a completed request, the manager's states are kept.
+        A decision based on older states, such as those in a stale cache, would miss that a container was stopped and
+        stop the next one too. If the request has completed, the manager's states are kept.
         """
         patch, seen = recreate_plan.states_patch(states), request
         for attempt in range(CONFLICT_ATTEMPTS):

@@ -84,7 +84,7 @@ def shown(rows: Collection[T], place: Callable[[T], Any]) -> dict[str, Any]:
 
 
 class SectionRows:
-    """Rows of one kind. ``lacking`` lists the Pods that lack one of its objects; None for kinds without a judge."""
+    """Rows of one kind. ``lacking`` records the Pods that lack its objects; None for kinds without a judge."""
 
     def __init__(self, section: DashboardSection[Any], lacking: Lacking | None) -> None:
         self._section = section
@@ -126,12 +126,12 @@ class SectionRows:
 
 
 # The board holds the state of the cluster, which reflectors keep up to date, and sends changes to readers. A change
-# marks the affected sections; a few times a second, marked sections are recomputed and sent if they differ. A slow
-# reader gets the latest state of each section instead of a queue.
+# marks the affected sections; a few times a second, the board recomputes the marked sections and sends those that
+# differ. A slow reader gets the latest state of each section instead of a queue.
 
 #: Seconds between updates.
 PACE: Final = 0.25
-#: Pods to process before other tasks run.
+#: Maximum number of Pods processed before other tasks run.
 _BATCH: Final = 500
 
 

@@ -80,7 +80,7 @@ class Nodes(Section):
 
 
 class Overview(DashboardModel):
-    """All data on the page; each section's event carries one field."""
+    """All data on the page. Each event carries the field of one section."""
 
     workloads: Workloads
     nodes: Nodes

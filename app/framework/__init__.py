@@ -2,5 +2,5 @@
 
 A feature's folder exports ``FEATURE`` from its ``feature.py``; ``app.manager.features`` lists the folders. Caches,
 reflectors, queues, event recorders, metrics, permissions, gates, flags, CRDs, reference pages and the command line are
-derived from it (docs/adding-a-kind.md).
+derived from these declarations (docs/adding-a-kind.md).
 """

@@ -60,8 +60,8 @@ class Progress:
 
 
 def counted(updated: int, expected: int, things: str, total: int) -> str:
-    """Return text such as ``2 of 5 Pods updated``. More Pods than the partition requires may be updated: in a new
-    workload, all are."""
+    """Return text such as ``2 of 5 Pods updated``. More Pods than the partition requires may be updated, such as all
+    Pods of a new workload."""
     if updated > expected:
         return f"{updated} of {total} {things} updated (the partition requires {expected})"
     return f"{updated} of {expected} {things} updated"
@@ -180,7 +180,7 @@ class Commands:
     #: Returns lines and obstacles that explain a Pod, regardless of its controller.
     explain_any: Callable[[Client, Pod, Enabled], Awaitable[Sequence[str | Obstacle]]] | None = None
 
-    #: Returns the object's Pods if they have another controller.
+    #: Returns the object's Pods; required if another object controls them.
     pods: Callable[[Client, Stored], Awaitable[Sequence[Pod]]] | None = None
     #: Paths of all container lists in an object.
     containers_at: tuple[tuple[str, ...], ...] = (
@@ -191,7 +191,7 @@ class Commands:
     scale_in: Callable[[Stored, Sequence[str]], Sequence[Mapping[str, Any]]] | None = None
     #: Why scale-in is not supported, with an alternative.
     no_scale_in: str = "its number of replicas cannot be lowered directly"
-    #: The built-in workloads whose Pods it can take over.
+    #: The built-in workloads whose Pods the kind can take over.
     migrations: tuple[Migration, ...] = ()
     #: The built-in workloads of the same kind in another API group: their running Pods are adopted.
     adoptions: tuple[Migration, ...] = ()
@@ -258,8 +258,8 @@ def progress_by_counts(
 ) -> Progress:
     """Return the progress of a workload with replicas.
 
-    ``name`` is the name on the command line, ``expected`` the expected number of Pods at the update revision,
-    ``failed`` the reason why the rollout cannot finish by itself, and ``failures`` are messages of failed conditions.
+    ``name`` is the name on the command line. ``expected`` is the expected number of Pods at the update revision.
+    ``failed`` is the reason why the rollout cannot finish by itself. ``failures`` are messages of failed conditions.
     """
     updated, available = status.updated_replicas, status.updated_available_replicas
     text = f"{counted(updated, expected, 'Pods', status.replicas)}, {available} available"

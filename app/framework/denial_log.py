@@ -1,4 +1,4 @@
-"""Records each denied request in metrics and, with the user, as a line in ``protection.log``. [DP-41, PUB-69]"""
+"""Record each denied request in metrics and in ``protection.log``. [DP-41, PUB-69]"""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class RefusalMetrics(Collector):
         self._counts[key] = self._counts.get(key, 0) + 1
 
     def collect(self) -> Iterable[Metric]:
-        """Return the metric families that have a denial. Empty ones are omitted. [DP-40]"""
+        """Return the metric families that count at least one denial. [DP-40]"""
         for family, documentation in self._families.items():
             metric = Metric(family, documentation, "counter")
             for (counted, label, value, username), number in list(self._counts.items()):  # a thread may be counting

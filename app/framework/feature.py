@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 class Protected:
     """Enables deletion protection (the label policy.kruise.io/delete-protection) for a kind.
 
-    ``cascading`` is what the label's value ``Cascading`` checks before a deletion: ``replicas`` (``spec.replicas``), or
-    nothing if it is empty.
+    ``cascading`` names the check before a deletion if the label's value is ``Cascading``: ``replicas`` checks
+    ``spec.replicas``. If it is empty, nothing is checked.
     """
 
     kind: KindDefinition
@@ -68,7 +68,7 @@ class Flags(Protocol):
     def integer(self, name: str) -> int: ...
 
     def seconds(self, name: str) -> float:
-        """Return a duration or another number."""
+        """Return the value of a duration flag, in seconds, or of another number flag."""
         ...
 
     def boolean(self, name: str) -> bool: ...
@@ -224,7 +224,7 @@ class AdmissionPart:
     counters: tuple[Counters[Any], ...] = ()
     #: The component in its events; empty if it records none.
     event_source: str = ""
-    #: If not empty, the part is active and its objects are watched only if one of these gates is enabled.
+    #: If set, one of these gates must be enabled for the part to be active and its objects to be watched.
     gates: tuple[str, ...] = ()
     #: The Pods that its guards review.
     guarded: tuple[Guarded, ...] = ()

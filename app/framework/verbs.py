@@ -105,8 +105,8 @@ class Request:
     """A request for work by an agent, made by creating an object.
 
     ``text`` describes it to the user. If the command is interrupted, ``continuing`` says what the request keeps doing,
-    and ``ended_by`` what deleting it does. ``report`` is called with the object every ``seconds``: it prints changes,
-    and returns the exit code when the request is complete.
+    and ``ended_by`` what deleting it does. ``report`` is called with the object every ``seconds`` seconds: it prints
+    changes, and returns the exit code when the request is complete.
     """
 
     resource: Resource
@@ -122,13 +122,13 @@ class Request:
         name = self.body["metadata"]["name"]
         called = f"{self.resource.kind} {call.namespace}/{name}"
         look = f"kubectl get {self.resource.plural}.{self.resource.group} {name} -n {call.namespace}"
-        with left_behind(lambda: f"{called} may have been created, see: {look}"):
+        with left_behind(lambda: f"{called} may have been created; see: {look}"):
             await call.client.create(self.resource, self.body, call.namespace, field_manager="pykruise")
         call.say(f"{called}: {self.text}{' (dry run)' if call.dry_run else ''}")
         if call.dry_run or not call.flag("wait"):
             return 0
         end = look.replace("get", "delete", 1)
-        with left_behind(lambda: f"{called} keeps {self.continuing}, see: {look}; to {self.ended_by}: {end}"):
+        with left_behind(lambda: f"{called} keeps {self.continuing}; see: {look}; to {self.ended_by}: {end}"):
             return await self._followed(call, name, called)
 
     async def _followed(self, call: Call, name: str, called: str) -> int:

@@ -113,7 +113,7 @@ class Watched(Generic[T]):
         return dataclasses.replace(self, indexes={**self.indexes, **indexes})
 
     def selected(self, name: str, label_selector: str) -> Watched[T]:
-        """Return the objects that a label selector matches: a separate cache, which needs its own name."""
+        """Return the objects that a label selector matches. Their cache is separate and needs its own name."""
         return dataclasses.replace(self, name=name, label_selector=label_selector)
 
     @classmethod

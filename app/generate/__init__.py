@@ -1,1 +1,1 @@
-"""Generated files. ``python -m app.generate`` writes them; with ``--check`` it only compares them."""
+"""Generated files. ``python -m app.generate`` writes them; with ``--check``, it only reports differences."""

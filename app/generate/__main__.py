@@ -1,4 +1,4 @@
-"""``python -m app.generate`` writes every generated file; with ``--check`` it only compares."""
+"""``python -m app.generate`` writes every generated file; with ``--check``, it only reports differences."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def _left_over(root: Path, wanted: dict[str, str]) -> list[str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command. Exit code 1 means that files differ from the code."""
+    """Run the command. Exit code 1 means that generated files are out of date."""
     parser = argparse.ArgumentParser(prog="python -m app.generate", description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; fail if files differ")
     parser.add_argument("--root", type=Path, default=ROOT, help="the repository (%(default)s)")

@@ -1,4 +1,4 @@
-"""``python -m app.generate.cri`` writes runtime_pb2 from runtime.proto; with ``--check`` it only compares.
+"""``python -m app.generate.cri`` writes runtime_pb2 from runtime.proto; with ``--check``, it only reports differences.
 
 The result is committed, so that the compiler is needed only to change the proto file.
 """

@@ -62,7 +62,7 @@ def gates_page() -> str:
         "# Feature gates",
         "",
         _GENERATED,
-        "`--feature-gates=A=true,B=false`; `AllAlpha=` and `AllBeta=` set a whole stage; explicit gates override it.",
+        "`--feature-gates=A=true,B=false` sets gates. `AllAlpha=` and `AllBeta=` set a stage; named gates override it.",
         "`PodWebhook=false` and `KruiseDaemon=false` also turn off the gates that need them. All gates of",
         "OpenKruise are accepted; those marked *no effect* are ignored, with a warning.",
         "",
@@ -116,7 +116,7 @@ def webhooks_page(webhooks: Iterable[Webhook]) -> str:
 
 
 def _is_regular_webhook(webhook: Webhook) -> bool:
-    """Return whether the path and rules are the usual ones for one of our kinds."""
+    """Return whether the webhook has the standard path and rules of one of our kinds."""
     start = "mutate" if webhook.mutating else "validate"
     (rule, *more) = webhook.rules
     kind = find_plural(rule.groups[0], rule.resources[0])
@@ -199,7 +199,7 @@ Schema = Mapping[str, Any]
 
 
 def page(kind: KindDefinition, guide: str = "", others: Sequence[KindDefinition] = ()) -> str:
-    """Return the page. ``guide`` links to its guide, and ``others`` are the kinds whose pages it may refer to."""
+    """Return the page. ``guide`` links to the kind's guides; ``others`` are the kinds whose pages it may link to."""
     hub = kind.hub
     specs = {_parts(_spec(one)): _link(one) for one in others if one is not kind}
     specs.pop("", None)
@@ -277,10 +277,10 @@ def _fields(schema: Schema, path: str = "", required: bool = False) -> Iterator[
 
 
 def _rows(schema: Schema, known: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield the path of each field with its row in the table.
+    """Yield the path of each field with its line on the page.
 
     The fields of an object are omitted if Kubernetes describes them, or if this page or another kind's page (``known``)
-    already lists them. ``spec``, ``status`` and common status fields have no row of their own.
+    already lists them. ``spec``, ``status`` and common status fields have no line of their own.
     """
     seen, parent = dict(known), ""
     for path, (found, required) in _fields(schema):
@@ -341,8 +341,8 @@ def _link(kind: KindDefinition) -> str:
 
 
 def _shared(kind: KindDefinition, others: Iterable[KindDefinition]) -> dict[str, str]:
-    """Return links for objects that the page of a more prominent kind already describes. Kinds that users may edit come
-    first; among them and among the rest, kinds with shorter names come first."""
+    """Return links for objects that the page of a more prominent kind already describes. Kinds that users may edit are
+    more prominent than others; among equals, kinds with shorter names are."""
     found: dict[str, str] = {}
     for other in sorted(others, key=lambda one: (not one.access.edit, len(one.kind))):
         if other is kind:
@@ -449,7 +449,7 @@ def _covered(path: str, others: Iterable[str]) -> bool:
 
 
 def _outermost(paths: Sequence[str]) -> list[str]:
-    """Return the paths that are not below any other of them."""
+    """Return the paths that do not lie below another one."""
     return [path for path in paths if not _covered(path, (one for one in paths if one != path))]
 
 

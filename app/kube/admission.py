@@ -146,9 +146,9 @@ class PolicyRule:
     names: tuple[str, ...] = ()
     #: If true, the rule applies only in the manager's own namespace (a Role, not a ClusterRole).
     own_namespace: bool = False
-    #: The only namespace the rule applies in.
+    #: If set, the only namespace in which the rule applies.
     namespace: str = ""
-    #: Whether reviews need the rule, so that replicas that only serve reviews get it too. Not set for a webhook's
+    #: Whether reviews need the rule. If so, replicas that only serve reviews get it too. Not set for a webhook's
     #: permissions, which reviews always need.
     for_reviews: bool = False
     #: The optional role that contains this rule. Users bind it where they need it.
@@ -199,5 +199,5 @@ STRANGER: Final[ContextVar[str]] = ContextVar("stranger", default="")
 #: The namespace of the current review. The webhook server sets it too.
 NAMESPACE: Final[ContextVar[str]] = ContextVar("namespace", default="")
 #: Whether the current review must have no side effects, as in a dry run. Set if the caller is unknown and known callers
-#: are active.
+#: were active recently.
 LEAVES_NO_TRACE: Final[ContextVar[bool]] = ContextVar("leaves_no_trace", default=False)

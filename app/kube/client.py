@@ -44,7 +44,7 @@ METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 #: Objects per page of a list, as in client-go.
 PAGE_SIZE = 500
-#: Limits for retries after a Retry-After header: the number of retries, and the longest wait before each.
+#: Limits on retries after a Retry-After header: the number of retries, and the longest wait before each.
 MAX_RETRIES = 5
 MAX_RETRY_AFTER = 30.0
 #: The warnings in a header such as ``299 - "unknown field", 299 - "deprecated"``.
@@ -370,13 +370,13 @@ def _write_query(dry_run: bool, field_manager: str, field_validation: str) -> di
 
 
 def _form(method: str, decode: Decode[Any] | None) -> str:
-    """Return the content type to request for a write: metadata only, if that is all the caller decodes."""
+    """Return the Accept header. A write requests only the metadata if that is all the caller decodes."""
     return METADATA if decode is decode_metadata and method in ("POST", "PATCH", "PUT") else JSON
 
 
 def _may_retry(method: str, error: ApiError) -> bool:
-    """Return whether a request may be retried. A request rejected for overload was never started, so any verb may be
-    retried; otherwise, only reads may be."""
+    """Return whether a request may be retried. If the server rejected it because of overload, it was never started, so
+    any verb may be retried; otherwise, only reads may be."""
     if error.retry_after is None:
         return False
     return isinstance(error, TooManyRequests) or (method == "GET" and error.code >= 500)

@@ -81,7 +81,7 @@ CONFLICT_ATTEMPTS: Final = 4
 
 
 def conflict_wait(attempt: int) -> float:
-    """Return the seconds to wait after conflicting attempt number ``attempt`` (0, 1, 2 …). Each wait is five
+    """Return the seconds to wait after attempt number ``attempt`` (0, 1, 2 …) ended in a conflict. Each wait is five
     times the previous one."""
     return 0.01 * 5.0**attempt
 
@@ -129,7 +129,7 @@ class TokenBucket:
 
     @property
     def full(self) -> bool:
-        """Return whether the bucket is full, so that its state need not be kept."""
+        """Return whether the bucket is full, in which case its state need not be kept."""
         self._fill()
         return self._tokens >= self._burst
 

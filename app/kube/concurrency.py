@@ -38,7 +38,7 @@ async def together(work: Iterable[Awaitable[T]], limit: int) -> list[T]:
 
 
 def batches(given: Sequence[T], limit: int | None = None) -> Iterator[Sequence[T]]:
-    """Yield batches of 1, 2, 4, … items, at most ``limit`` each. If all items would fail, only a few are tried."""
+    """Yield batches of 1, 2, 4, … items, at most ``limit`` each, so that only a few are tried if all would fail."""
     start, size = 0, 1
     while start < len(given):
         yield given[start : start + size]

@@ -1,8 +1,8 @@
 """Connection settings for an API server, from kubeconfig files or from inside a Pod.
 
 A service account, and a kubeconfig with a token or a certificate, need only the standard library. The ``kubernetes``
-package reads all others and runs authentication plugins. It costs 20 MiB and a third of a second, too much for an agent
-on every node or an interactive command, so it is imported only when needed.
+package reads all other kubeconfigs and runs authentication plugins. It costs 20 MiB and a third of a second, too much
+for an agent on every node or an interactive command, so it is imported only when needed.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ async def load_config(
 ) -> ClusterConfig:
     """Find and load the configuration.
 
-    Tries, in the same order as controller-runtime: the ``kubeconfig`` argument, ``$KUBECONFIG`` (may be several files),
-    the service account of this Pod, ``~/.kube/config``. Raises ``ConfigError``.
+    Tries these sources in the same order as controller-runtime: the ``kubeconfig`` argument, ``$KUBECONFIG`` (may list
+    several files), the service account of this Pod, ``~/.kube/config``. Raises ``ConfigError``.
     """
     env = os.environ if environ is None else environ
     if kubeconfig:

@@ -1,4 +1,4 @@
-"""Controller: turns changes in stores into keys in a queue, and keys into reconciles by a few workers.
+"""Controller: maps changes in stores to keys in a queue, which a few workers reconcile.
 
     controller = Controller("sidecarset", clock, [Watch(sets, to_self), Watch(pods, pod_to_sets)], reconcile, workers=3)
     await controller.run()
@@ -25,7 +25,7 @@ from app.kube.store import Change, Store, key_of
 
 logger = logging.getLogger(__name__)
 
-#: Number of keys that a controller processes concurrently, unless it specifies another.
+#: Default number of keys that a controller processes concurrently.
 DEFAULT_WORKERS: Final = 3
 
 T = TypeVar("T", bound=Object)

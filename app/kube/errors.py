@@ -61,11 +61,11 @@ class KubeError(Exception):
 
 
 class ConfigError(KubeError):
-    """No usable configuration. The message names the file and how to fix it."""
+    """No usable configuration. The message names the file and the fix."""
 
 
 class TransportError(KubeError):
-    """The request got no response: the connection was refused or reset, timed out, or TLS failed."""
+    """The request got no response: the connection was refused, was reset or timed out, or TLS failed."""
 
     def __init__(self, request: RequestInfo, message: str) -> None:
         super().__init__(f"{request}: {message}")
@@ -132,8 +132,8 @@ class AlreadyExists(ApiError):
 
 
 class Conflict(ApiError):
-    """409: the object has changed since it was read, or a precondition does not hold. Also 422 for a patch with a uid:
-    the name belongs to another object."""
+    """409: the object has changed since it was read, or a precondition does not hold. Also 422 for a patch whose uid
+    differs: the name belongs to another object."""
 
 
 class Gone(ApiError):
@@ -180,11 +180,10 @@ _UNREADABLE: Final = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
 def api_error(request: RequestInfo, code: int, body: bytes, retry_after: str | None = None) -> ApiError:
-    """Return the error for a failed response. A body that is not a ``Status`` (such as a proxy's error page) becomes
-    the message, shortened.
+    """Return the error for a failed response. A body that is not a ``Status`` (such as a proxy's error page) is
+    shortened and becomes the message.
 
-    ``retry_after`` is the Retry-After header, if any. Only a number of seconds is recognized, the form API servers
-    send.
+    ``retry_after`` is the Retry-After header, if any. Only a number of seconds is recognized, as API servers send it.
     """
     try:
         status = _decode_status(body)
@@ -201,7 +200,8 @@ def status_error(request: RequestInfo, status: Status, retry_after: str | None =
     kind = _BY_REASON.get(status.reason) or _BY_CODE.get(status.code)
     causes = status.details.causes if status.details is not None else None
     if kind is Invalid and any(cause.field == "metadata.uid" for cause in causes or ()):
-        # The uid in a patch is a precondition: the name now belongs to another object. For a deletion, the code is 409.
+        # The uid in a patch is a precondition, which failed: the name now belongs to another object. If the uid of a
+        # deletion differs, the code is 409.
         kind = Conflict
     if kind is None:
         kind = ServerError if status.code >= 500 else ApiError
@@ -219,7 +219,7 @@ UNANSWERED: Final = (TransportError, ServerError)
 
 
 def is_namespace_ending(error: KubeError) -> bool:
-    """Return whether a create failed because the namespace is being terminated, so that retrying is pointless."""
+    """Return whether a create failed because its namespace is terminating, in which case retrying is pointless."""
     return isinstance(error, Forbidden) and any(cause.reason == "NamespaceTerminating" for cause in error.causes)
 
 

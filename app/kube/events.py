@@ -178,7 +178,7 @@ logger = logging.getLogger(__name__)
 
 #: Maximum number of queued events; above it, events of the namespace with the most are dropped.
 QUEUE_SIZE = 1000
-#: Attempts to send a rejected event, and the seconds between them.
+#: Maximum attempts to send an event, and the seconds between them.
 ATTEMPTS = 12
 RETRY_SECONDS = 10.0
 #: The maximum message length that the API server accepts.
@@ -238,7 +238,7 @@ class _Queue(asyncio.Queue[Correlated]):
 
 
 class EventRecorder:
-    """Records the events of one component. ``run`` it as a task."""
+    """Records the events of one component. ``run``, started as a task, sends them."""
 
     def __init__(self, client: Client, component: str, *, instance: str = "") -> None:
         self._client = client

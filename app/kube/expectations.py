@@ -1,7 +1,7 @@
 """Expectations: the effects of our own writes that the cache must reflect before the next decision.
 
 A controller that has just created a Pod must not count its Pods again before the cache contains it, or it would create
-one too many. There are two kinds, both kept only in memory: after a restart, the first list includes all writes.
+one too many. Both kinds of expectations are kept only in memory: after a restart, the first list includes all writes.
 [PM-95, PM-96, PM-97, PM-98]
 """
 
@@ -102,7 +102,7 @@ class ScaleExpectations(Generic[K]):
         return Unsatisfied(self._since.waited(key), partial(_names_of, actions))
 
     def forget(self, key: K) -> None:
-        """Drop the expectations of a workload that is gone or timed out."""
+        """Drop the expectations of a workload, because it is gone or the expectations timed out."""
         self._names.pop(key, None)
         self._since.clear(key)
 
@@ -126,14 +126,14 @@ class ResourceVersionExpectations:
             self._versions[uid] = version
 
     def observe(self, cached: Meta) -> None:
-        """Record the cached version."""
+        """Drop the expectation if the cached version meets it."""
         uid = cached.uid or ""
         expected = self._versions.get(uid)
         if expected is not None and is_at_least(cached.resource_version or "", expected):
             self.forget(uid)
 
     def unsatisfied(self, cached: Meta) -> Unsatisfied | None:
-        """Return the unmet expectation if the cached object is older than our last write; drop a met one."""
+        """Return the expectation if the cached object is older than our last write; otherwise drop it."""
         self.observe(cached)
         uid = cached.uid or ""
         expected = self._versions.get(uid)
@@ -149,8 +149,8 @@ class ResourceVersionExpectations:
 
 
 def is_at_least(cached: str, expected: str) -> bool:
-    """Return whether the cached version is at least the expected one, as unsigned integers. A non-numeric expected
-    version is always satisfied; a non-numeric cached version never satisfies a numeric one. [PM-97]"""
+    """Compare versions as unsigned integers: return whether the cached one is at least the expected one. A non-numeric
+    expected version is always satisfied; a non-numeric cached version never satisfies a numeric one. [PM-97]"""
     if not _is_number(expected):
         return True
     return _is_number(cached) and int(cached) >= int(expected)

@@ -36,7 +36,7 @@ def _escaped(char: str) -> str:
     if code < 0x20 or code == 0x7F:
         return f"\\x{code:02x}"
     if 0xD800 <= code <= 0xDFFF:
-        # A lone surrogate is not a rune in Go, which prints the replacement character.
+        # A lone surrogate is not a rune: Go prints the replacement character instead.
         return "\ufffd"
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 

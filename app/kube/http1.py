@@ -1,7 +1,7 @@
 """A small HTTP/1.1 client over asyncio streams, for requests to an API server and container probes.
 
-It is for processes that run on every node, where aiohttp would cost 12 MiB of memory each. Connections are reused; the
-size of responses is bounded.
+It is for processes that run on every node, where aiohttp would cost 12 MiB of memory per process. Connections are
+reused, and the size of responses is bounded.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from app.kube.config import ClusterConfig
 from app.kube.errors import ConfigError, RequestInfo, TransportError
 from app.kube.wire import OnResponse, Request, Response, Stream, ignore_response
 
-#: Maximum bytes that a server may send without content: a response head, interim responses, trailers.
+#: Maximum number of consecutive bytes that are not content: a response head, interim responses, trailers.
 MAX_HEAD: Final = 64 * 1024
 #: The maximum size of a response that is read as a whole: lists are paged, objects are at most 3 MiB.
 MAX_BODY: Final = 256 * 1024 * 1024

@@ -14,8 +14,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def remembered(maxsize: int, longest: int = LONGEST) -> Callable[[F], F]:
-    """Like ``lru_cache``, for functions that take strings from users: caches only calls whose arguments have at most
-    ``longest`` characters in total. Four thousand results of a megabyte each would exhaust memory."""
+    """Like ``lru_cache``, but cache only calls whose arguments have at most ``longest`` characters in total. The
+    arguments come from users, and four thousand results of a megabyte each would exhaust memory."""
 
     def decorate(function: F) -> F:
         cached = lru_cache(maxsize)(function)
@@ -53,7 +53,7 @@ _TRANSPORTS = ("docker-pullable://", "docker://")
 
 @dataclass(frozen=True, slots=True)
 class ImageReference:
-    """``repository`` with its registry, ``tag`` and ``digest``; the last two are '' if missing."""
+    """Parts of an image reference. ``repository`` includes the registry; ``tag`` and ``digest`` are '' if missing."""
 
     repository: str
     tag: str = ""

@@ -1,7 +1,7 @@
 """JSON values: copy them, read their parts, and limit their depth.
 
 Decoders reject a document nested several hundred or thousand levels deep, even if the deep part is never read. In
-Kubernetes objects, that part can be ``metadata.managedFields``: anyone who may patch an object chooses its keys.
+Kubernetes objects, that part can be ``metadata.managedFields``, whose keys depend on what users patch.
 ``read`` first decodes a document as it is. If the decoder rejects it, deep values are removed in one pass over the
 bytes.
 """
@@ -111,7 +111,7 @@ class Hidden(NamedTuple):
 
 
 def hide_depth(raw: bytes, limit: int = MAX_DEPTH) -> Hidden | None:
-    """Return ``raw`` with everything deeper than ``limit`` hidden. None if nothing is, or if ``raw`` is not JSON."""
+    """Return ``raw`` with everything deeper than ``limit`` hidden; None if nothing is that deep, or it is not JSON."""
     cuts, closing = _cuts(raw, limit)
     if not cuts or closing:
         return None
@@ -225,7 +225,7 @@ def json_copy(value: Any) -> Any:
             # Encoding and decoding takes a fraction of the time of a recursive copy.
             return orjson.loads(orjson.dumps(value))
         except (TypeError, ValueError, RecursionError):
-            # Values that JSON cannot encode but objects contain: integers with many digits, lone surrogates.
+            # orjson cannot encode some values that objects may contain: integers with many digits, lone surrogates.
             return _copy(value)
     return value
 
@@ -246,7 +246,7 @@ _WIDEST: Final = 6
 
 
 def stored_size(value: Any) -> int:
-    """Return the size of a value as an API server stores it, or slightly more: up to six times its ``json_size``.
+    """Return the size of a value as an API server stores it (up to six times its ``json_size``), or slightly more.
     Returns ``sys.maxsize`` if the value cannot be encoded."""
     try:
         data = orjson.dumps(value, default=dict)

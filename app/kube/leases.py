@@ -1,8 +1,8 @@
 """Leases: leader election, so that only one of several replicas does the work.
 
 The holder renews its Lease every ``retry_period``. A candidate that sees no renewal for ``lease_duration`` (by its own
-monotonic clock, so clocks need not agree) takes it over. A holder that cannot renew for ``renew_deadline`` stops before
-another candidate may start.
+monotonic clock, so clocks need not agree) takes over the Lease. A holder that cannot renew for ``renew_deadline`` stops
+before another candidate may start.
 """
 
 from __future__ import annotations
@@ -110,8 +110,8 @@ class LeaderElector:
         """Wait for the lease, then run ``lead`` while renewing it.
 
         Returns when ``lead`` does, and raises what ``lead`` raises. If the lease is lost, cancels ``lead`` and raises
-        ``LeadershipLost``. In any case, including cancellation, ``lead`` has ended before this returns, and the lease
-        is released if so configured.
+        ``LeadershipLost``. In any case, including cancellation, ``run`` returns only after ``lead`` has ended, and
+        releases the lease if so configured.
         """
         await self._acquire()
         self._set_leading(True)

@@ -1,7 +1,7 @@
 """JSON patches, merge patches and strategic merge patches: create, apply and combine them.
 
 ``diff`` compares whole documents and is meant for defaulting our own kinds, whose objects are small. Code that knows
-what it changes builds the operations itself: comparing two Pods costs more than making the decision.
+what it changes builds the operations itself: comparing two Pods costs more than deciding what to change.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from app.kube.jsonvalues import Steps, steps_from_root
 
 #: The maximum nesting depth of documents. The deepest Kubernetes type has about 20 levels.
 MAX_DEPTH = 200
-#: The maximum length of all paths of a patch in characters.
+#: Maximum total length of the paths in a patch, in characters.
 MAX_PATHS: Final = 16 * 1024 * 1024
 
 
@@ -88,7 +88,7 @@ def apply(operations: Iterable[PatchOperation | Mapping[str, Any]], document: An
     except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException) as error:
         raise PatchError(f"JSON patch does not apply: {error}") from error
     except RecursionError:
-        raise PatchError("document is nested too deep to be patched") from None
+        raise PatchError("document is nested too deeply to be patched") from None
 
 
 def diff(old: Any, new: Any, *, path: str = "", rule: str = "") -> list[PatchOperation]:
@@ -102,7 +102,7 @@ def diff(old: Any, new: Any, *, path: str = "", rule: str = "") -> list[PatchOpe
     try:
         _diff(old, new, None, changes)
     except RecursionError:
-        raise PatchError("document is nested too deep to be compared") from None
+        raise PatchError("document is nested too deeply to be compared") from None
     operations, room = [], MAX_PATHS
     for op, steps, value in changes:
         at = path + pointer(*steps_from_root(steps))

@@ -268,7 +268,7 @@ def _kept(number: _Number, format: Format, exponent: int, text: str) -> Quantity
 
 
 def _rounded(number: _Number, format: Format, exponent: int, text: str) -> Quantity:
-    """Return the quantity in arbitrary precision, rounded up to nano units, and capped if binary."""
+    """Return the quantity in arbitrary precision, rounded up to nano units, and capped at 2**63 - 1 if binary."""
     if not (number.zeros or number.digits or number.fraction):
         raise QuantityError(f"unable to parse numeric part of quantity: {quote(text)}")
     magnitude = int((number.digits + number.fraction) or "0")
@@ -303,7 +303,7 @@ class IntOrPercentError(ValueError):
 
 
 def is_percent(value: int | str | None) -> bool:
-    """Return whether ``value`` is a string that starts with an integer and ends with a percent sign."""
+    """Return whether ``value`` is a string that consists of an integer and a percent sign."""
     return isinstance(value, str) and _percent(value) is not None
 
 

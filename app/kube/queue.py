@@ -98,7 +98,7 @@ class WorkQueue(Generic[K]):
         self._order = count()
         self._timer: asyncio.Task[None] | None = None
         self._timer_at = 0.0
-        #: Keys whose last attempt failed: the number of consecutive failures, and the time of the first failure.
+        #: Keys whose last attempt failed, with the number of consecutive failures and the time of the first failure.
         self._failures: dict[K, tuple[int, float]] = {}
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._shut_down = False
@@ -216,7 +216,7 @@ class WorkQueue(Generic[K]):
 
     @property
     def failing(self) -> dict[K, tuple[int, float]]:
-        """Return the keys whose last attempt failed: the number of consecutive failures, and the time of the next
+        """Return the keys whose last attempt failed, with the number of consecutive failures and the time of the next
         attempt (monotonic; 0 means now)."""
         return {key: (failures, self._due.get(key, 0.0)) for key, (failures, _) in self._failures.items()}
 

@@ -2,8 +2,9 @@
 
 It starts with a streaming list if the server supports that (one request returns the objects, a bookmark that marks
 their end, and then the changes), otherwise with a paged list. After a disconnect, the watch resumes where it stopped.
-The reflector relists, and removes deleted objects from the store, only if the server no longer has that version (410)
-or if a watch was silent for too long.
+The reflector relists, and removes deleted objects from the store, only if the server no longer has the version at which
+the watch stopped (410) or if a watch was silent for too long.
+
 An object that cannot be decoded, or that an index function rejects, does not block others: it is counted, logged once
 by name, kept in its last known state, and read again when it changes or is relisted.
 """
@@ -134,7 +135,7 @@ class _NoStreamingList(Exception):
 
 
 class Reflector(Generic[T]):
-    """Fills ``store`` from one resource; ``run`` it as a task, and cancel the task to stop it."""
+    """Fills ``store`` from one resource. Start ``run`` as a task, and cancel the task to stop it."""
 
     def __init__(
         self,
@@ -491,7 +492,7 @@ def watch_of_one(
     metrics: ReflectorMetrics,
     decode: Decode[T],
 ) -> Reflector[T]:
-    """Return a watch that calls ``changed`` whenever one object, given by namespace and name, changes."""
+    """Return a reflector that calls ``changed`` whenever one object, given by namespace and name, changes."""
     namespace, name = key
     store: Store[T] = Store()
     store.subscribe(changed)

@@ -17,9 +17,9 @@ class Ruling(Generic[T, R]):
     """The result of a decision for one request."""
 
     answer: R
-    #: The object with its status after the request has consumed from it; None if the request consumes nothing.
+    #: The object with the status that the request changes; None if it changes nothing.
     changed: T | None = None
-    #: Whether the answer may be given from a stale copy: "not now" may, because a retry corrects it. Any other answer
+    #: Whether the answer may be based on a stale copy. "Not now" may be, because a retry corrects it. Any other answer
     #: that writes nothing is first verified with the API server.
     provisional: bool = False
 

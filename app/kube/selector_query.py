@@ -23,7 +23,7 @@ class SelectorError(ValueError):
 
 
 def in_requirement(error: SelectorError) -> SelectorError:
-    """Return the error with the prefix for a requirement of a query."""
+    """Return the error with the prefix that apimachinery uses for a requirement of a query."""
     return SelectorError(f"unable to parse requirement: {error}")
 
 

@@ -134,7 +134,7 @@ class Selector:
 
     @property
     def empty(self) -> bool:
-        """Return whether there are no requirements, so that everything matches."""
+        """Return whether there are no requirements, in which case everything matches."""
         return not self.requirements
 
     def matches(self, labels: Mapping[str, str]) -> bool:
@@ -153,8 +153,8 @@ EVERYTHING = Selector()
 def compile_selector(selector: Mapping[str, Any] | None) -> Selector:
     """Compile a JSON LabelSelector.
 
-    None compiles like ``{}``, to a selector that matches everything: whether a missing selector matches everything or
-    nothing depends on the field, so the caller decides. Raises :class:`SelectorError`.
+    None compiles like ``{}`` to a selector that matches everything. Whether a missing selector should match everything
+    or nothing depends on the field, so the caller decides. Raises :class:`SelectorError`.
     """
     if not selector:
         return EVERYTHING
@@ -316,8 +316,8 @@ def parse_query(text: str) -> Selector:
 
 
 def selector_keys(namespace: str, selector: Selector) -> tuple[str, ...]:
-    """Return the index keys for an object with this selector: the key of a required label value; without one, those of
-    a required label key; otherwise the key that every lookup includes."""
+    """Return the index keys for an object with this selector: those of one required label (by value if it has few
+    permitted values, otherwise by label key), or the key that every lookup includes if no label is required."""
     if selector.equalities:
         return (_value_key(namespace, *next(iter(selector.equalities.items()))),)
     present = [one for one in selector.requirements if one.operator not in (Operator.NOT_IN, Operator.DOES_NOT_EXIST)]

@@ -73,10 +73,11 @@ async def write_status(
     present: KnownStatus,
     difference: Callable[[Status], Status],
 ) -> KnownStatus | None:
-    """Patch the status with what ``difference`` returns for the current one. On conflict, read it again and retry.
+    """Patch the status with the changes that ``difference`` returns for the current one. On conflict, read it again and
+    retry.
 
-    Returns what was written; None if nothing differs, or if ``owner`` is gone, even if its name is in use again. Raises
-    KubeError; ``Conflict`` after several attempts.
+    Returns the written status; None if nothing differs, or if ``owner`` is gone, even if its name is in use again.
+    Raises KubeError; ``Conflict`` after several attempts.
     """
     name, namespace = owner.name, owner.namespace or ""
 

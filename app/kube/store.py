@@ -1,4 +1,4 @@
-"""Store: the last known objects of one kind, with named indexes and change notifications.
+"""A store holds the last known objects of one kind, with named indexes and change notifications.
 
 A reflector fills it; so can a test or a directory of YAML files. Reading never blocks and never copies an object.
 
@@ -121,7 +121,7 @@ class Store(Generic[T]):
             return
         found = {name: tuple(function(obj)) for name, function in self._functions.items()}
         if old is not None and recreated:
-            # Deleted and recreated with the same name between two events: two different objects.
+            # The object was deleted and recreated with the same name between two events.
             self._remove(key, old)
             old = None
         self._objects[key] = obj
@@ -136,7 +136,7 @@ class Store(Generic[T]):
             self._remove(key, old, last)
 
     def replace(self, objects: Iterable[T], keep: Collection[ObjectKey] = ()) -> None:
-        """Replace the contents: objects not listed are removed, except those in ``keep``. Marks the store as ready."""
+        """Replace the contents and mark the store as ready. Keys in ``keep`` stay, even if ``objects`` lacks them."""
         present = set(keep)
         for obj in objects:
             present.add(key_of(obj))

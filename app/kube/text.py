@@ -16,7 +16,7 @@ def quoted(value: object, limit: int = QUOTED_BYTES) -> str:
     text = value if type(value) is str else _text(value)
     if len(text) <= limit and text.isascii() and text.isprintable():
         return text
-    # Each character takes at least one byte, so no more than these can fit.
+    # Each character takes at least one byte, so later characters cannot fit.
     head = one_line(text[: limit + 1]).encode("utf-8")
     if len(text) <= limit and len(head) <= limit:
         return head.decode("utf-8")
@@ -31,10 +31,10 @@ def one_line(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Return the text with its line breaks, tabs and spaces, but other non-printable characters escaped: control
-    characters, and those that change the text direction.
+    """Return the text with all non-printable characters escaped, except line breaks, tabs and spaces.
 
-    The escapes use JSON syntax, so they are valid inside a JSON string.
+    The escaped characters include control characters and those that change the text direction. The escapes use JSON
+    syntax, so they are valid inside a JSON string.
     """
     if all(line.isprintable() for line in text.replace("\t", "").split("\n")):
         return text

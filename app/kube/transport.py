@@ -69,7 +69,7 @@ class AiohttpTransport:
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[Stream]:
-        """Send a request and yield the response as it arrives. Only for the event loop that owns the connections."""
+        """Send a request and yield the response as it arrives. Works only in the loop that owns the connections."""
         self._owner()
         answered = False
         try:
@@ -83,7 +83,7 @@ class AiohttpTransport:
             raise self._failed(request, error, answered=answered) from error
 
     async def _send(self, request: Request, seconds: float | None) -> aiohttp.ClientResponse:
-        """Return the response head; ``seconds`` limits the time until the body is read. Raises one of _FAILURES."""
+        """Return the response head. The body must be read within ``seconds``. Raises one of _FAILURES."""
         config = self.config
         # Set every header that aiohttp would add; otherwise it copies all headers to find the missing ones.
         headers = {**_HEADERS, **request.headers}
@@ -115,7 +115,7 @@ class AiohttpTransport:
         if isinstance(error, aiohttp.ClientConnectorCertificateError | ssl.SSLError):
             return f"the certificate of {where} is not trusted: {error}; check certificate-authority"
         if isinstance(error, aiohttp.ClientSSLError):
-            return f"no TLS connection to {where}: {error}"
+            return f"cannot establish a TLS connection to {where}: {error}"
         if isinstance(error, aiohttp.ClientConnectorError):
             reason = os.strerror(error.os_error.errno) if error.os_error.errno else str(error.os_error)
             return f"cannot connect to {where}: {reason}; is the API server running?"

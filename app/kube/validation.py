@@ -1,4 +1,4 @@
-"""Names, label keys and values, environment variable names: Kubernetes' syntax rules with its exact error messages.
+"""Validate names, labels and environment variable names by Kubernetes' rules, with its exact error messages.
 
 Every function takes one string and returns a list of messages, empty if the string is valid. The messages do not name
 the field: callers wrap them in :mod:`app.kube.fielderrors`.
@@ -182,7 +182,7 @@ def is_port_number(port: int) -> list[str]:
 
 
 def is_port_name(text: str) -> list[str]:
-    """Validate port names: at most 15 of ``[-a-z0-9]``, at least one letter, no hyphen at either end, no ``--``."""
+    """Validate port names: at most 15 characters from ``[-a-z0-9]``, with a letter, no ``--`` and no outer hyphen."""
     messages = []
     if byte_length(text) > 15:
         messages.append(max_len_message(15))
@@ -198,7 +198,7 @@ def is_port_name(text: str) -> list[str]:
 
 
 def validate_labels(labels: Mapping[str, str], path: Path) -> list[FieldError]:
-    """Validate a map of labels in order of keys; keys and values are both reported at ``path``."""
+    """Validate a map of labels in order of their keys. Errors in keys and in values are reported at ``path``."""
     errors: list[FieldError] = []
     for key in sorted(labels):
         errors.extend(invalid(path, key, message) for message in is_qualified_name(key))

@@ -1,7 +1,7 @@
 """Admission: the part of a process that serves reviews.
 
-It serves the certificate from shared memory, listens, fills the caches that decisions need (no Pods), and becomes
-ready. Its only writes to the cluster are events about denials.
+It serves the certificate from shared memory, listens, fills the caches that decisions need (they contain no Pods),
+and becomes ready. Its only writes to the cluster are events about denials.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 #: Seconds a replica keeps accepting reviews after it becomes unready, so that all API servers notice.
 DRAIN_SECONDS: Final = 3.0
-#: Extra seconds to wait for another process, so that the failing process reports the cause first.
+#: Extra seconds to wait for the reconciler's certificate, so that the reconciler reports a failure first.
 _MARGIN_SECONDS: Final = 5.0
 
 

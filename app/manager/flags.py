@@ -20,7 +20,7 @@ from app.manager.gates import GATES
 
 
 class FlagError(ValueError):
-    """An unknown flag, or an invalid value."""
+    """A flag is unknown, or its value is invalid."""
 
 
 #: Defaults of the retry flags.
@@ -79,9 +79,9 @@ def _flags() -> tuple[Flag, ...]:
         Flag("webhook-host", "", str, "register webhooks by URL at this host, for a manager outside the cluster"),
         Flag("webhook-port", 9876, _port, "port of the admission service"),
         Flag(
-            "dashboard-addr", "0", _address, "address of the dashboard, which is served to loopback only; 0 disables it"
+            "dashboard-addr", "0", _address, "address of the dashboard, which only local clients may use; 0 disables it"
         ),
-        Flag("webhook-docs", False, parse_bool, "serve /docs and /openapi.json on the webhook port, to loopback only"),
+        Flag("webhook-docs", False, parse_bool, "serve local clients /docs and /openapi.json on the webhook port"),
         Flag("webhook-bind-address", "", str, "address the admission service listens on; empty means all interfaces"),
         Flag(
             "client-ca-file",
@@ -167,7 +167,7 @@ def _flags() -> tuple[Flag, ...]:
 
 
 def _openkruise() -> tuple[Flag, ...]:
-    """OpenKruise's other flags. All values are validated, even of flags that no feature uses."""
+    """OpenKruise's other flags. All values are validated, even those of flags that no feature uses."""
     return (
         Flag("cloneset-scaling-exclude-preparing-delete", False, parse_bool, "do not count Pods in PreparingDelete"),
         Flag("protection-log-path", "/log", str, "folder of protection.log, which records denied deletions"),
@@ -187,7 +187,7 @@ def _openkruise() -> tuple[Flag, ...]:
             _between(1, 100, "1 to 100"),
             "percentage of a NodeImage's free space that one namespace may use",
         ),
-        Flag("nodeimage-creation-delay", 30.0, parse_duration, "delay of a NodeImage after its Node becomes ready"),
+        Flag("nodeimage-creation-delay", 30.0, parse_duration, "delay before a ready Node gets its NodeImage"),
         Flag("assign-bcj-pods-by-scheduler", True, parse_bool, "let the scheduler place the Pods of BroadcastJobs"),
         Flag("assign-pods-by-scheduler", True, parse_bool, "let the scheduler place the Pods of DaemonSets"),
         Flag(

@@ -1,7 +1,7 @@
 """Follower: manages the certificate of a replica that only serves reviews (``--controllers=false``).
 
 The controllers write the certificate Secret, the webhook configurations and the CustomResourceDefinitions. This replica
-reads the certificate, passes it to its listeners, and needs no permission to write any of them. [MGR-146]
+reads the certificate, passes it to its listeners, and needs no permission to write any of these objects. [MGR-146]
 All replicas track which CRDs are missing: a kind without its CRD is disabled.
 """
 
@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 class MissingDefinitions:
-    """Names of the CRDs that are not installed. Calls ``changed`` with all names whenever they change."""
+    """Names of the CRDs that are not installed. Calls ``changed`` with all names whenever this set changes."""
 
     def __init__(self, metrics: ManagerMetrics, changed: Callable[[Iterable[str]], None]) -> None:
         self._metrics = metrics
@@ -44,7 +44,7 @@ class MissingDefinitions:
         before = self._names or frozenset()
         for name in sorted(missing - before):
             logger.error(
-                "CustomResourceDefinition %s is not installed, so its kind is disabled: kubectl apply -f deploy/crds/",
+                "CustomResourceDefinition %s is missing, so its kind is disabled; run kubectl apply -f deploy/crds/",
                 name,
             )
         for name in sorted(before - missing):
@@ -80,7 +80,7 @@ class Follower:
     ) -> None:
         """Create a follower. ``definitions`` are the CustomResourceDefinitions that reviews need.
 
-        ``absent_changed`` is called with the names of those that are not installed whenever these names change.
+        ``absent_changed`` is called with the names of missing CustomResourceDefinitions whenever this set changes.
         """
         self._client = client
         self._certificates = certificates
@@ -142,7 +142,7 @@ def serve(
     certificates: CertificateSet,
     metrics: ManagerMetrics,
 ) -> None:
-    """Pass certificates to the listeners of this replica."""
+    """Pass a certificate to the listeners of this replica, and publish its expiry as a metric."""
     shared = Certificate(certificates.cert, certificates.key, source.bundle)
     metrics.certificate_expiry.set(expiry(certificates.cert).timestamp())
     if published.read() != shared:

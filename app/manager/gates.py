@@ -34,7 +34,7 @@ _OPENKRUISE: Final[Mapping[str, tuple[bool, Stage, str]]] = {
     "PreDownloadImageForDaemonSetUpdate": _alpha("pull images before a DaemonSet updates"),
     "CloneSetPartitionRollback": _alpha("raising a partition rolls updated Pods back"),
     "CloneSetEventHandlerOptimization": _alpha("Pod events are always coalesced"),
-    "PreparingUpdateAsUpdate": _alpha("Pods that are preparing an update count as updated when scaling"),
+    "PreparingUpdateAsUpdate": _alpha("Pods that are preparing for an update count as updated when scaling"),
     # On by default here: users who set the label expect protection.
     "ResourcesDeletionProtection": _beta("enforce the label policy.kruise.io/delete-protection"),
     "DeletionProtectionForCRDCascadingGate": _alpha("support Cascading protection of CustomResourceDefinitions"),
@@ -98,7 +98,7 @@ ALIASES: Final[Mapping[str, str]] = {
 #: Names that set all gates of a stage.
 GROUPS: Final = {"AllAlpha": Stage.ALPHA, "AllBeta": Stage.BETA}
 
-#: A gate, and the gates that are off whenever it is off. [MGR-70, MGR-71]
+#: Each gate with the gates that are off whenever it is off. [MGR-70, MGR-71]
 _FORCED_OFF: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     (
         "PodWebhook",

@@ -33,7 +33,7 @@ FAILING_SECONDS: Final = 900.0
 _NOT_YET_VALID: Final = 9
 _NO_CHECK_TIME: Final = 0x200000
 
-#: Returns the error, or an empty string.
+#: Returns why the check failed, or an empty string.
 Check: TypeAlias = Callable[[], Awaitable[str]]
 _Answer: TypeAlias = tuple[int, bytes, str]
 _TEXT: Final = "text/plain; charset=utf-8"
@@ -65,7 +65,7 @@ class Readiness:
         life = self._replica.lives[self._reconciler].read() or Life()
         if (seconds := life.failing_seconds(time.time())) > FAILING_SECONDS:
             # Reviews could still be answered, but only a reconciler repairs certificates and registration.
-            return f"{self._reconciler}: restarting for {seconds / 60:.0f} minutes; see its log for the cause"
+            return f"{self._reconciler}: has been restarting for {seconds / 60:.0f} minutes; see its log for the cause"
         self._replica.latch_ready()
         return await self.self_check() if self.self_check is not None else ""
 
@@ -80,15 +80,15 @@ class Readiness:
         if any(self._replica.state(name).only_strangers for name in self._webhook_processes):
             lines.append(f"[-]callers: {ONLY_STRANGERS}")
         lines += [
-            f"[-]{name} not installed: its kind is disabled until kubectl apply -f deploy/crds/; everything else works"
+            f"[-]{name} not installed, so only its kind is disabled; to enable it: kubectl apply -f deploy/crds/"
             for name in self._replica.absent
         ]
         return lines
 
 
 def health_app(readiness: Readiness, debug: ASGIApp) -> ASGIApp:
-    """Return the application that serves ``/healthz`` (the process runs), ``/readyz`` (the replica accepts reviews) and
-    ``/debug/``."""
+    """Return the application that serves ``/healthz`` (whether the process runs), ``/readyz`` (whether the replica
+    accepts reviews) and ``/debug/``."""
 
     async def answer(path: str, *, verbose: bool = False) -> _Answer:
         if path in ("/healthz", "/healthz/ping"):

@@ -7,9 +7,9 @@ API server that uses its connections never loses one to a caller that only holds
 A review does not prove its origin. With ``--client-ca-file``, a verified certificate does. Otherwise, a caller is known
 if the EndpointSlice of the Service ``default/kubernetes`` lists its address, or if the address is loopback, as for the
 manager's own Pod. API servers whose connections arrive from another address (through konnectivity or NAT) count as
-strangers, so strangers are served, but never at the expense of known callers: they share a separate budget for requests
-to the API server, and they take turns. All stranger addresses are treated equally: an API server that counts as a
-stranger gets the same share as a Pod that floods the port. [MGR-154]
+strangers. Strangers are therefore served, but never at the expense of known callers: they share a separate budget for
+requests to the API server, and they take turns. All stranger addresses are treated equally: an API server that counts
+as a stranger gets the same share as a Pod that floods the port. [MGR-154]
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ ENDPOINTSLICE_PERMISSION: Final = PolicyRule(
     ("list", "watch"), (ENDPOINTSLICES.group,), (ENDPOINTSLICES.plural,), names=(SERVICE_NAME,)
 )
 _LOOPBACK: Final = frozenset({"127.0.0.1", "::1"})
-#: Share of a process's time for strangers while known callers are active, and seconds for which a caller counts as
+#: Strangers' share of a process's time while known callers are active, and seconds for which a caller counts as
 #: active after a request.
 STRANGERS_SHARE: Final = 0.1
 KNOWN_SECONDS: Final = 10.0
@@ -59,7 +59,7 @@ ONLY_STRANGERS: Final = (
     "konnectivity or an overlay network, set --client-ca-file (chart: manager.extraArgs); until then "
     "ContainerRecreateRequests cannot be created, and API servers share limits with every Pod that reaches the port"
 )
-#: Longest pause after one turn, and the shortest that is worth a timer.
+#: Longest pause after one turn, and the shortest pause that is worth a timer.
 _LONGEST_REST: Final = 0.25
 _SHORTEST_REST: Final = 0.001
 
@@ -161,7 +161,7 @@ class Turns:
             if turns:
                 self._waiting[address] = turns
             if not turn.done():
-                # The loop runs these callbacks in this order without anything in between.
+                # The loop runs _begin, the caller and _end in this order, with nothing in between.
                 loop.call_soon(self._begin)
                 turn.set_result(None)
                 loop.call_soon(self._end, loop, seconds)
@@ -195,8 +195,8 @@ LONGEST_WAIT_SECONDS: Final = 3.0
 
 
 class RequestBudget(TokenBucket):
-    """Two budgets for requests to the API server: that of known callers is shared equally by the namespaces of their
-    reviews, that of strangers by their addresses. [MGR-154, MGR-165]"""
+    """Two budgets for requests to the API server. The namespaces of known callers' reviews share one equally; the
+    addresses of strangers share the other. [MGR-154, MGR-165]"""
 
     def __init__(self, clock: Clock, callers: KnownCallers) -> None:
         super().__init__(clock, qps=ASKED_PER_SECOND, burst=ASKED_BURST)
@@ -259,10 +259,10 @@ class Limits:
     #: Time a client has to read an early refusal before the connection is closed.
     linger_seconds: float = 2.0
 
-    #: Whether requests to upgrade the protocol are answered in HTTP/1.1 as usual instead of being refused.
+    #: Whether requests to upgrade the protocol get an HTTP/1.1 response; if false, they are refused.
     ignores_upgrades: bool = False
-    #: None accepts every client. Otherwise clients need a verified certificate, with one of these common names if any
-    #: are given.
+    #: None accepts every client. Otherwise, clients need a verified certificate. If the set is not empty, the
+    #: certificate must have one of these common names.
     client_names: frozenset[str] | None = None
     #: Paths that need no certificate: our self-check, and conversion, for which API servers have no client certificate.
     open_paths: frozenset[str] = frozenset(("/healthz", "/convert"))
@@ -279,13 +279,13 @@ class Held(Protocol):
     held: int
     #: Whether it may be closed to free its bytes: its client is sending, waiting for a turn, or not reading.
     pending: bool
-    #: Whether its caller is unknown while others are known.
+    #: Whether the port distinguishes callers and does not know this one.
     stranger: bool
 
     def expendable(self, now: float) -> float:
         """Return the priority for closing this connection when there are too many; the highest is closed first.
 
-        Zero: close it only to admit a known caller. Negative: never close it.
+        A connection with priority zero is closed only for a known caller, one with a negative priority never.
         """
         ...
 
@@ -297,7 +297,7 @@ class Held(Protocol):
 class Connections(Collector):
     """Connections of one port of this process, and statistics about refused requests.
 
-    ``callers`` distinguishes known callers from strangers; without it all callers are equal.
+    ``callers`` distinguishes known callers from strangers; without it, all callers are treated alike.
     """
 
     def __init__(self, port: str, limits: Limits, callers: KnownCallers | None = None) -> None:
@@ -321,7 +321,7 @@ class Connections(Collector):
         """Charge bytes to a connection. Above the limit, close the pending connections with the most bytes, strangers
         first.
 
-        Returns False if this connection would be closed.
+        Returns False, and closes nothing more, once it is this connection's turn to be closed.
         """
         connection.held += size
         self.held += size
@@ -342,7 +342,7 @@ class Connections(Collector):
     # ---- connections
 
     def is_stranger(self, address: str) -> bool:
-        """Return whether a caller from this address is unknown while others are known."""
+        """Return whether the port distinguishes callers and does not know this address."""
         return not self._all_equal and not self.callers.knows(address)
 
     def make_room(self, now: float, *, stranger: bool = False) -> bool:

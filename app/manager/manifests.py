@@ -109,7 +109,7 @@ def parse_manifests(text: str, file: str) -> list[Manifest]:
         line = f":{mark.line + 1}" if mark else ""
         raise ManifestError(f"{file}{line}: is not YAML: {error.problem or error.context}") from None
     except yaml.reader.ReaderError as error:
-        # The two parsers count positions differently and report the character as a string or as its number.
+        # PyYAML and libyaml count positions differently; one reports the character as a string, the other as a number.
         given: str | bytes | int = error.character
         code = given if isinstance(given, int) else ord(given)
         number = text.count("\n", 0, max(0, text.find(chr(code)))) + 1
@@ -121,7 +121,7 @@ def parse_manifests(text: str, file: str) -> list[Manifest]:
 
 
 def _check_depth(text: str, file: str) -> None:
-    """Check the depth of the event stream: the C parser builds trees recursively and would overflow its stack."""
+    """Limit the depth of the event stream: the C parser builds trees recursively and would overflow its stack."""
     depth = 0
     for event in yaml.parse(text, Loader=_Base):
         if isinstance(event, yaml.CollectionStartEvent):
@@ -159,7 +159,7 @@ def _member(node: yaml.Node, key: str | None, index: str | None) -> tuple[int, y
 
 
 def _check(node: yaml.Node, file: str, around: tuple[int, ...] = ()) -> None:
-    """Check that keys are unique strings and that no alias refers to one of its ancestors."""
+    """Check that keys are unique strings, and that no alias refers to a node that contains it."""
     if id(node) in around:
         raise ManifestError(f"{file}:{node.start_mark.line + 1}: an alias refers to its own ancestor")
     inside = (*around, id(node))

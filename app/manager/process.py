@@ -46,20 +46,20 @@ async def first_ended(*work: Coroutine[Any, Any, Any]) -> AsyncIterator[Sequence
 
 
 class Tasks:
-    """Runs coroutines until ``stop`` is set, and sets it if one of them fails."""
+    """Runs coroutines until ``stop`` is set. Sets ``stop`` if one of them fails."""
 
     def __init__(self, stop: asyncio.Event) -> None:
         self._stop = stop
         self._tasks: list[asyncio.Task[Any]] = []
-        #: Tasks that finish on request → function that requests it.
+        #: Task → function that requests the task to finish.
         self._finishing: dict[asyncio.Task[Any], Callable[[], None]] = {}
         self._failure: BaseException | None = None
 
     def start(
         self, coroutine: Coroutine[Any, Any, Any], name: str, *, finish: Callable[[], None] | None = None
     ) -> asyncio.Task[Any]:
-        """Run a coroutine in the background. ``finish`` asks it to return; without it, the task is canceled at
-        shutdown."""
+        """Run a coroutine in the background. At shutdown, ``finish`` requests it to return; without ``finish``, the
+        task is canceled."""
         task = asyncio.create_task(coroutine, name=name)
         task.add_done_callback(self._ended)
         self._tasks.append(task)
@@ -69,7 +69,7 @@ class Tasks:
 
     @property
     def all(self) -> tuple[asyncio.Task[Any], ...]:
-        """All tasks that were started, whether they have finished or not."""
+        """All tasks that were started, including finished ones."""
         return tuple(self._tasks)
 
     async def until_stopped(self, coroutine: Coroutine[Any, Any, Any]) -> bool:
@@ -187,16 +187,16 @@ class Caches:
 # and reconciling (reconciler.py). A replica runs admission in several processes and reconciling in
 # one; ``--webhook-processes=0`` runs both in one process. Parts communicate only through the replica's shared values.
 
-#: Seconds for requests in flight when the process stops (OpenKruise's Pods have 10 s in total).
+#: Seconds that requests in flight get when the process stops (OpenKruise's Pods get 10 s in total).
 GRACE_SECONDS: Final = 5.0
 #: Seconds between heartbeats.
 BEAT_SECONDS: Final = 1.0
 #: Seconds between publications of metrics.
 PUBLISH_SECONDS: Final = 5.0
-#: Seconds between checks of shared values, while starting and while running.
+#: Seconds between checks of shared values while the process starts, and while it runs.
 START_CHECK_SECONDS: Final = 0.02
 CHECK_SECONDS: Final = 0.5
-#: Allocations before the youngest generation is collected.
+#: Number of allocations after which the youngest generation is collected.
 GC_THRESHOLD: Final = 5_000
 
 
@@ -212,12 +212,12 @@ class Part(Protocol):
         ...
 
     def debug_pages(self) -> Mapping[str, list[str]]:
-        """Return the lines of the debug pages, by page."""
+        """Return the lines of each debug page."""
         ...
 
 
 class Process:
-    """One process of a replica. ``make_parts`` is called in its event loop once the client exists."""
+    """One process of a replica. It calls ``make_parts`` in its event loop once the client exists."""
 
     def __init__(
         self,
@@ -252,7 +252,7 @@ class Process:
         self._parent = os.getppid()
         self._client: Client | None = None
         self.counts = Counts(replica, name, self.metrics.registry)
-        # Both remain true after a restart of the process.
+        # Once true, ``defined`` and ``registered`` remain true after a restart of the process.
         last = replica.state(name)
         self._state = State(pid=os.getpid(), defined=last.defined, registered=last.registered)
 
@@ -275,14 +275,14 @@ class Process:
         self.replica.states[self.name].write(self._state)
 
     def need(self, what: str, why: str) -> None:
-        """Stay unready until ``done(what)``; ``why`` is shown until then."""
+        """Make this process unready, for the reason ``why``, until ``done(what)`` is called."""
         self.update_state(missing={**self._state.missing, what: why})
 
     def done(self, what: str) -> None:
         self.update_state(missing={key: why for key, why in self._state.missing.items() if key != what})
 
     async def until(self, condition: Callable[[], object]) -> None:
-        """Wait for a condition on values shared between processes."""
+        """Wait until a condition on the replica's shared values is true."""
         while not condition():
             await self.clock.sleep(START_CHECK_SECONDS)
 

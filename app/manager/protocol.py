@@ -17,12 +17,12 @@ from app.admission.requests import TOO_LARGE
 from app.kube.admission import LEAVES_NO_TRACE, STRANGER
 from app.manager.limits import Connections, plain_address
 
-#: Bytes of a response to write before checking whether the client reads; also the size of a request body's parts.
+#: Bytes of a response to write before checking whether the client reads, and size of the parts of a request body.
 SLICE_BYTES: Final = 256 * 1024
 
 
 class Body:
-    """A request body being received, in parts: joining 32 MiB would block other requests."""
+    """A request body being received. It is kept in parts, because joining 32 MiB would block other requests."""
 
     __slots__ = ("last", "parts", "size")
 
@@ -50,12 +50,12 @@ class Body:
 
 
 class SlicedCycle(RequestResponseCycle):
-    """Writes large responses in slices and passes large bodies on in parts.
+    """Writes large responses in slices, and passes large request bodies on in parts.
 
-    TLS encrypts everything it is given at once and reports only afterwards whether the client reads.
+    TLS encrypts all data of a write at once and reports only afterwards whether the client reads.
     """
 
-    #: Parts before ``body``, if there are several.
+    #: Parts of the request body that precede ``body``, if any.
     parts: deque[bytes] | None = None
 
     async def receive(self) -> Any:
@@ -95,11 +95,11 @@ _ENDING: Final = 4
 #: The request is complete and its caller, a stranger, waits for a turn.
 _WAITING: Final = 5
 
-#: Longer than any age in seconds; added to the priority of connections to close first.
+#: Added to the priority of connections to close first; larger than any age in seconds.
 _FIRST: Final = 1e12
 #: Bytes to keep of a body that is too large: enough to find the uid of the review.
 BEGINNING_BYTES: Final = 64 * 1024
-#: A caller that sends this much at once waits until other connections have been read.
+#: If a caller sends this many bytes at once, other connections are read before it sends more.
 TURN_BYTES: Final = 64 * 1024
 #: Allowance for chunked encoding, on top of twice the size of the body.
 _CHUNKING_BYTES: Final = 64 * 1024
@@ -132,7 +132,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._length = 0
         self._unread_since = 0.0
         self._keep_alive = True
-        #: Whether further input is ignored: the connection closes after the current response.
+        #: Whether further input is ignored, because the connection closes after the current response.
         self._deaf = False
         self._stopping = False
         self._may_post = True
@@ -249,7 +249,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.resume_reading()
 
     def _count(self, size: int) -> None:
-        """Count bytes of an incomplete request: the parser keeps unfinished lines and discards chunk headers."""
+        """Limit the bytes of an incomplete request: the parser keeps unfinished lines and discards chunk headers."""
         self._fed += size
         if self._in_head:
             if self._fed > self._limits.head_bytes:
@@ -477,7 +477,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 def _is_client(transport: asyncio.Transport, names: frozenset[str]) -> bool:
-    """Return whether the handshake verified a certificate, with one of these names if any are given."""
+    """Return whether the handshake verified a certificate and, if ``names`` is not empty, it has one of them."""
     certificate = transport.get_extra_info("peercert")
     if not certificate:
         return False
@@ -486,7 +486,7 @@ def _is_client(transport: asyncio.Transport, names: frozenset[str]) -> bool:
 
 
 class _DrainingTransport:
-    """A transport that stays open while the client is still sending: a reset would discard the response."""
+    """A transport that stays open while the client is sending; a reset would discard the response."""
 
     def __init__(self, protocol: BoundedProtocol) -> None:
         self._protocol = protocol

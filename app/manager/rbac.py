@@ -41,17 +41,17 @@ _ADMISSION_GROUP: Final = ("admissionregistration.k8s.io",)
 _EXTENSIONS_GROUP: Final = ("apiextensions.k8s.io",)
 _DEFINITIONS: Final = ("customresourcedefinitions",)
 
-#: The serving certificate. "create" cannot be limited to a name.
+#: The Secret of the serving certificate. RBAC cannot limit "create" to a name.
 _CERTIFICATE: Final = (
     PolicyRule(("create",), ("",), ("secrets",), own_namespace=True),
     PolicyRule(("get", "list", "watch", "update"), ("",), ("secrets",), names=(SECRET_NAME,), own_namespace=True),
 )
-#: Events, and SelfSubjectRulesReviews to find missing permissions.
+#: Permissions to record events and to find missing permissions.
 _EVERY_REPLICA: Final = (
     PolicyRule(("create", "patch"), ("",), ("events",)),
     PolicyRule(("create",), (SELFSUBJECTRULESREVIEWS.group,), (SELFSUBJECTRULESREVIEWS.plural,)),
 )
-#: Leader election, for any Lease name: a flag sets it. The watch lets candidates take a released Lease at once.
+#: Leader election, for any Lease name, since a flag sets it. The watch lets candidates take a released Lease at once.
 _LEADERSHIP: Final = (
     PolicyRule(("get", "list", "watch", "create", "patch"), (LEASES.group,), (LEASES.plural,), own_namespace=True),
 )
@@ -84,7 +84,7 @@ def _registration() -> tuple[PolicyRule, ...]:
 
 
 def _serving() -> tuple[PolicyRule, ...]:
-    """Return the permissions on the certificate and CRDs for a replica without controllers. [MGR-146]"""
+    """Return the permissions that a replica without controllers needs on the certificate and the CRDs. [MGR-146]"""
     return (
         PolicyRule(("get", "list", "watch"), ("",), ("secrets",), names=(SECRET_NAME,), own_namespace=True),
         PolicyRule(("get",), _EXTENSIONS_GROUP, _DEFINITIONS, names=tuple(kind.crd_name for kind in kinds())),
@@ -164,7 +164,7 @@ def rules_of(settings: Settings, webhooks: Iterable[Webhook]) -> tuple[PolicyRul
     if reconciles and settings.election is not None and not ("leader-election-namespace" in flags.given and elsewhere):
         found += _LEADERSHIP
     if flags.text("namespace"):
-        # These resources are watched and written in one namespace only, where the manager may have just a Role.
+        # These resources are watched and written in one namespace only, where a Role suffices.
         found = [rule for rule in found if rule.own_namespace or _kinds_of(rule).isdisjoint(_of_one_namespace())]
     return _needed(found)
 
@@ -174,7 +174,7 @@ def _needed(rules: Iterable[PolicyRule]) -> tuple[PolicyRule, ...]:
 
 
 def _of_one_namespace() -> frozenset[str]:
-    """Return the resources that ``--namespace`` limits: those watched in one namespace, and those created for Pods."""
+    """Return the resources that ``--namespace`` limits to one namespace: watched ones, and those created for Pods."""
     everywhere = lambda _gate: True  # noqa: E731
     watched = (one for declared in features() for one in declared.watched_for_controllers(everywhere))
     return frozenset({"configmaps", *(one.resource.plural for one in watched if one.scope is Scope.WATCHED)})
@@ -188,13 +188,13 @@ def _of_webhooks(webhooks: Iterable[Webhook]) -> tuple[PolicyRule, ...]:
     return (ENDPOINTSLICE_PERMISSION, *(rule for webhook in webhooks for rule in webhook.permissions))
 
 
-# The manager checks at startup and periodically which declared permissions the API server does not grant, logs them,
-# and continues. Without this check, a missing permission would show up only in errors about single objects.
+# At startup and periodically, the manager checks whether the API server grants all declared permissions. It logs
+# missing ones and continues. Without this check, they would show up only in errors about single objects.
 
 logger = logging.getLogger(__name__)
 
 CHECK_SECONDS: Final = 60.0
-#: Namespace used to check cluster-wide permissions: the manager has no Role there.
+#: Namespace used to check cluster-wide permissions, because the manager has no Role there.
 _ANY_NAMESPACE: Final = "default"
 _NOWHERE: Final[Mapping[str, Sequence[Granted]]] = MappingProxyType({})
 
@@ -236,7 +236,7 @@ def missing_rights(
 ) -> list[str]:
     """Return the declared permissions that are not granted, one line per resource. Pure.
 
-    ``everywhere`` is granted in all namespaces, ``here`` in the manager's own, ``elsewhere`` in others by name.
+    ``everywhere`` is granted in all namespaces, ``here`` in the manager's own, ``elsewhere`` in each named one.
     """
     verbs: dict[str, dict[str, None]] = {}
     for rule in declared:
@@ -268,7 +268,7 @@ class Rights:
             await self._client.clock.sleep(CHECK_SECONDS)
 
     async def check(self) -> None:
-        """Check once. If the API server returns an error or an incomplete list, permissions count as granted."""
+        """Check once. If the API server returns an incomplete list, all permissions count as granted."""
         try:
             everywhere = await self._granted(_ANY_NAMESPACE)
             here = await self._granted(self._own_namespace)
@@ -309,7 +309,7 @@ _decode: Final = msgspec.json.Decoder(_Review).decode
 CLUSTER_ROLE: Final = "kruise-manager-role"
 NAMESPACED_ROLE: Final = "kruise-manager-namespaced-role"
 SERVICE_ACCOUNT: Final = "kruise-manager"
-#: Aggregated from the operator's ClusterRoles.
+#: Name of the role that aggregates the operator's ClusterRoles.
 EXTENSION_ROLE: Final = "kruise-manager-workloads-role"
 _EXTENSION_BINDING: Final = "-workloads-rolebinding"
 EXTENSION_BINDING: Final = f"{SERVICE_ACCOUNT}{_EXTENSION_BINDING}"
@@ -346,8 +346,8 @@ def merged(rules: Iterable[PolicyRule]) -> list[dict[str, Any]]:
 
 
 def manifests(rules: Iterable[PolicyRule], namespace: str) -> list[dict[str, Any]]:
-    """Return the manager's namespaces, ServiceAccount, roles and bindings. One namespace is for the pull secrets of
-    node agents."""
+    """Return the manager's namespaces, ServiceAccount, roles and bindings. One of the namespaces holds the pull
+    secrets of node agents."""
     return [
         _namespace(namespace),
         _namespace(names.DAEMON_CONFIG_NAMESPACE),

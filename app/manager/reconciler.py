@@ -80,7 +80,7 @@ class Reconciling:
         self._at_work: Sequence[Work] = ()
 
     async def run(self) -> None:
-        """Reconcile while leading, until ``stop``. The Lease is released when all work has ended."""
+        """Reconcile while leading, until ``stop`` is called. Release the Lease when all work has ended."""
         while not self._stopping.is_set():
             try:
                 await (self._term() if self._elector is None else self._stand(self._elector))
@@ -122,12 +122,12 @@ async def _patiently(controller: Work) -> None:
             logger.error("%s; still waiting", error)  # noqa: TRY400 - the message suffices
 
 
-# The part of a replica that writes to the cluster; each replica runs one. On every replica with controllers it manages
-# certificates and registration, so that a replica without the Lease is a complete admission service. With the Lease it
-# runs the controllers. When the Lease is lost, the process exits and the supervisor starts a new candidate; admission
-# is not affected. A replica without controllers follows the certificate (follower.py).
+# The part of a replica that writes to the cluster; each replica runs one. In every replica with controllers, it manages
+# certificates and registration, so that a replica without the Lease is a complete admission service. While it holds the
+# Lease, it runs the controllers. When the Lease is lost, the process exits and the supervisor starts a new candidate;
+# admission is not affected. A replica without controllers follows the certificate (follower.py).
 
-#: Seconds allowed for keys in progress at shutdown; the Lease is released afterwards.
+#: Seconds that keys in progress get at shutdown before the Lease is released.
 FINISH_SECONDS: Final = 2.0
 #: Seconds between checks that replicas serve reviews, before webhooks are registered.
 ANSWER_CHECK_SECONDS: Final = 1.0
@@ -136,7 +136,7 @@ ANSWER_CHECK_SECONDS: Final = 1.0
 class Reconciler(LeaderMetrics):
     """The reconciling part. It registers the webhooks once all ``webhook_processes`` can serve reviews.
 
-    ``single`` means that admission runs in this process too, so losing the Lease must not end the process.
+    With ``single``, admission also runs in this process, so losing the Lease must not end the process.
     """
 
     def __init__(
@@ -244,7 +244,7 @@ class Reconciler(LeaderMetrics):
             await process.clock.sleep(ANSWER_CHECK_SECONDS)
 
     def _serve_dashboard(self) -> None:
-        """Serve the dashboard to local clients if enabled, with its own caches."""
+        """Serve the dashboard, if enabled, to local clients. The dashboard has its own caches."""
         process = self._process
         listener = bind_address(process.settings.flags.text("dashboard-addr"), "--dashboard-addr")
         if listener is None:
@@ -293,7 +293,7 @@ class Reconciler(LeaderMetrics):
                 settings = self._process.settings
                 own_folder = settings.certificate_folder is not None and not settings.external_certificates
                 if isinstance(error, CertificateError) and own_folder:
-                    raise  # An invalid folder does not fix itself.
+                    raise  # Retrying cannot fix an invalid folder.
                 delay = backoff.next()
                 if clock.monotonic() + delay > deadline:
                     raise StartError(f"no serving certificate within {seconds:g} s: {error}") from None
@@ -332,7 +332,7 @@ class Reconciler(LeaderMetrics):
         self._process.metrics.leadership.slow_path(name)
 
     def _took_over(self) -> None:
-        self._stop_watching()  # while leading, we know the holder
+        self._stop_watching()  # the leader knows the holder
         elector = self._elector
         if elector is None:
             self._process.update_state(leading=True)

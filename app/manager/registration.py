@@ -1,8 +1,8 @@
 """Keep our webhooks and CRD conversions registered, with our address and CA.
 
-Each sync reads every object that carries our address or CA, advances a certificate rotation if needed, and updates
-what differs. It runs when one of these objects changes and every minute. Drift is repaired and counted, but never makes
-a ready replica unready. Syncs run in one process of every replica with controllers; other replicas follow the
+Each sync reads every object that contains our address or CA, advances a certificate rotation if needed, and updates
+what differs. A sync runs every minute and when one of these objects changes. Drift is repaired and counted, but never
+makes a ready replica unready. Syncs run in one process of every replica with controllers; other replicas follow the
 certificate (follower.py). [MGR-36]
 """
 
@@ -87,7 +87,7 @@ def carries(configuration: Mapping[str, Any] | None, authority: bytes) -> bool:
 
 
 class Attempts:
-    """Collects failures, so that one object that cannot be read or written (for example, for lack of permission) does
+    """Collects failures, so that an object that cannot be read or written (for example, for lack of permission) does
     not block the others.
 
     A connection failure is raised at once.
@@ -95,12 +95,12 @@ class Attempts:
 
     def __init__(self) -> None:
         self.failures: list[Exception] = []
-        #: Whether a write conflicted, so that an object is not in the desired state.
+        #: Whether a write conflicted; if so, an object is not in the desired state yet.
         self.overtaken = False
 
     @property
     def may_succeed(self) -> bool:
-        """Return whether a retry may soon succeed. Missing permissions do not count."""
+        """Return whether a retry may soon succeed: after a conflict, or a failure other than a missing permission."""
         return self.overtaken or not all(isinstance(failure, Forbidden) for failure in self.failures)
 
     async def result(self, attempt: Awaitable[T]) -> T | None:
@@ -151,8 +151,8 @@ class Registration:
     """Keeps webhook configurations and CRD conversions as declared.
 
     Listeners take the certificate from ``published``. ``may_have_been_away`` is called after the mutating configuration
-    was restored or changed, with the last time it was known to be in place. ``absent_changed`` is called with the names
-    of the CRDs that are not installed whenever they change.
+    was restored or changed, with the time at which it was last known to be in place. ``absent_changed`` is called with
+    the names of the CRDs that are not installed whenever this set changes.
     """
 
     def __init__(
@@ -192,7 +192,7 @@ class Registration:
         self._in_place_at = self.clock.now()
         #: Whether the API server supports our matchConditions (Kubernetes 1.29 and later).
         self._takes_match_conditions = True
-        #: (configuration, entry) → monotonic time when the leader first found the entry undeclared.
+        #: (configuration, entry) → monotonic time at which the leader first found that the entry is not declared.
         self._unknown_since: dict[tuple[str, str], float] = {}
         #: Set once one of our CRDs has been found.
         self.defined = asyncio.Event()
@@ -245,15 +245,15 @@ class Registration:
                 continue
 
     def _calm_seconds(self) -> float:
-        """Return the seconds until the next sync if nothing changes. A rotation step may need it sooner."""
+        """Return the seconds until the next sync if nothing changes; fewer if a rotation step is due earlier."""
         step = self._certificates.next_step_in
         return SYNC_SECONDS if step is None else max(0.1, min(step, SYNC_SECONDS))
 
     async def sync(self) -> None:
         """Check all managed objects once and repair them. Raises KubeError or CertificateError.
 
-        The objects are read before the certificates and written with the resourceVersion read. If another replica has
-        advanced the certificates and published them meanwhile, our write conflicts and cannot remove its CA.
+        The objects are read before the certificates and written with their resourceVersion. If another replica has
+        advanced and published the certificates meanwhile, our write conflicts and cannot remove that replica's CA.
         """
         attempts = Attempts()
         definitions, configurations, certificates = await self._read(attempts)
@@ -271,7 +271,7 @@ class Registration:
             self._serve(certificates)
         self._certificates.published(complete and not attempts.failures)
         if len(self._missing) < len(self._kinds):
-            self.defined.set()  # CRDs that we may not read count as installed.
+            self.defined.set()  # CRDs that we have no permission to read count as installed.
         if known == len(CONFIGURATIONS):
             self.registered.set()  # A CRD that cannot be written does not block reviews.
         attempts.raise_first()
@@ -279,7 +279,7 @@ class Registration:
     async def use_certificate(self) -> None:
         """Obtain the certificate, and pass it to the listeners if they have none.
 
-        Listeners that outlived the previous process serve a trusted certificate; ``sync`` handles later changes.
+        Listeners that outlived the previous process already serve a trusted certificate; ``sync`` keeps it current.
         """
         await self._read(Attempts())
 

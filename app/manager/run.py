@@ -1,4 +1,4 @@
-"""``pykruise manager``: from flags to running processes.
+"""Run ``pykruise manager``: parse the flags, bind the ports and start the processes.
 
 Settings are read and ports are bound first, so that errors are reported at once and by one process. The supervisor then
 forks the processes of the replica (supervisor.py): some serve reviews (admission.py), one writes to the cluster
@@ -34,15 +34,15 @@ logger = logging.getLogger(__name__)
 #: Name of the process that does everything, if there is only one.
 SINGLE: Final = "manager"
 RECONCILER: Final = "reconciler"
-#: Reviews take precedence when CPU is scarce, because requests wait for them. At this niceness the reconciler gets a
-#: third of a webhook process's share.
+#: Reviews take precedence when CPU is scarce, because requests wait for them. With this niceness, the reconciler gets
+#: a third of the CPU time of a webhook process.
 RECONCILER_NICENESS: Final = 5
 #: Errors that prevent startup, reported in one line.
 _START_ERRORS: Final = (StartError, ConfigError, PolicyError, CertificateError)
 
 
 def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Run the command. Returns the exit code: 2 for invalid arguments.
+    """Run the command. Returns the exit code, which is 2 for invalid arguments.
 
     An error that prevents startup is printed to standard error as one line.
     """
@@ -88,7 +88,7 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
 
 
 def single_process(settings: Settings, environ: Mapping[str, str], listeners: Listeners) -> Process:
-    """Return a process that does everything, for development, and where memory matters more than latency."""
+    """Return a process that does everything, for development or where memory matters more than latency."""
     endpoint = settings.endpoint(listeners.webhook_port)
 
     def both(process: Process) -> Sequence[Part]:

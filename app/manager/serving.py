@@ -19,7 +19,7 @@ from app.kube.concurrency import cancel
 from app.manager.limits import Connections, KnownCallers, Limits, plain_address, within_descriptors
 from app.manager.protocol import BoundedProtocol
 
-# Accepting connections. Connections in the handshake count toward the port's limit. When file descriptors run out, the
+# Accept connections. Those in the TLS handshake count toward the port's limit. When file descriptors run out, the
 # listener stays open; an event loop's own server would close it.
 
 logger = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class Acceptor:
         self._protocol = protocol
         self._tls = tls
         self._connections = connections
-        #: Connections in the handshake, oldest first, and whether they are from strangers.
+        #: Task of each connection in the handshake, oldest first → whether the connection is from a stranger.
         self._opening: dict[asyncio.Task[None], bool] = {}
         self._again: asyncio.TimerHandle | None = None
         self._listen()
@@ -134,7 +134,7 @@ class Acceptor:
 
 
 BACKLOG: Final = 2048
-#: Seconds that a busy event loop gets to read requests that have arrived.
+#: Seconds that a busy event loop has to read requests that have already arrived.
 _ARRIVED_SECONDS: Final = 0.05
 
 
@@ -183,7 +183,7 @@ def read_client_ca(path: str, flag: str) -> bytes:
 
 
 def client_names(client_ca: bytes, names: str) -> frozenset[str] | None:
-    """Return the common names of required client certificates (see Limits), or None if none are required."""
+    """Return ``client_names`` for :class:`Limits`: None without a client CA, which requires no certificates."""
     return frozenset(filter(None, map(str.strip, names.split(",")))) if client_ca else None
 
 
@@ -217,9 +217,9 @@ def _cannot_bind(host: str, port: int, flag: str, error: OSError | OverflowError
 
 
 class Server(uvicorn.Server):
-    """uvicorn without its signal handling, periodic wakeups and trust in callers. ``stop`` shuts it down.
+    """A uvicorn server without signal handling, periodic wakeups and trust in callers. ``stop`` shuts it down.
 
-    ``port`` is its name in logs and metrics. Strangers do not delay the known ``callers``.
+    ``port`` is its name in logs and metrics. Strangers do not delay known callers (``callers``).
     """
 
     def __init__(

@@ -42,7 +42,7 @@ class Settings:
     certificate_folder: Path | None
     renew_before: timedelta
     policies: Path | None
-    #: None: this replica always reconciles.
+    #: None if this replica reconciles without leader election.
     election: LeaseTimes | None
 
     @property
@@ -57,8 +57,8 @@ class Settings:
 
     @property
     def bind_host(self) -> str:
-        """Address the admission service listens on: the configured one; otherwise loopback if webhooks are registered
-        there; otherwise all interfaces (empty)."""
+        """Address the admission service listens on: the configured one, else loopback if webhooks are registered
+        there, else all interfaces (an empty string)."""
         if self.flags.text("webhook-bind-address"):
             return self.flags.text("webhook-bind-address")
         if self.webhook_host in _LOOPBACK:
@@ -67,8 +67,8 @@ class Settings:
 
     @property
     def among_others(self) -> bool:
-        """Whether a Service or load balancer routes reviews to this replica. Either takes time to notice that the
-        replica is stopping."""
+        """Whether a Service or load balancer routes reviews to this replica; both take time to notice that it is
+        stopping."""
         own = self.flags.text("webhook-bind-address")
         return self.webhook_host not in _LOOPBACK or own not in ("", self.webhook_host)
 
@@ -113,7 +113,7 @@ def renew_before(text: str) -> timedelta:
     """Parse ``CERTS_RENEW_BEFORE``: a number with d, m (30 days) or y (365). Anything else means 180 days, with a
     warning.
 
-    This includes values longer than a certificate's lifetime, which would cause repeated renewals.
+    So do values longer than a certificate's lifetime, which would cause repeated renewals.
     """
     match = re.fullmatch(r"0*([1-9][0-9]{0,4})([dmy])", text.strip(), re.ASCII)
     if match is not None and (before := timedelta(days=int(match[1]) * _DAYS[match[2]])) < LIFETIME:

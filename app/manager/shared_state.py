@@ -19,9 +19,9 @@ from prometheus_client.core import Metric
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
-# Metrics of several processes combined in one exposition: counters are summed, and those of a restarted process
+# The metrics of several processes are combined in one exposition: counters are summed, and those of a restarted process
 # continue from its predecessor's values. prometheus-client's multiprocess mode needs a writable folder and its own
-# value class per metric, but reviews are counted in plain numbers. So each process publishes what its registry
+# value class per metric, but reviews are counted in plain numbers. Each process therefore publishes what its registry
 # collects.
 
 #: Sample name and labels.
@@ -50,7 +50,7 @@ class Family(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def accumulates(self) -> bool:
-        """Whether its values only increase, so that they must continue from those of the process's predecessor."""
+        """Whether its values only increase and must therefore continue from those of the process's predecessor."""
         return self.type in ("counter", "histogram", "summary") and not self.of_process
 
     @property
@@ -73,7 +73,7 @@ def families(registry: CollectorRegistry) -> list[Family]:
 
 
 def continued(now: Sequence[Family], predecessor: Sequence[Family]) -> list[Family]:
-    """Add the counts of the process's predecessor."""
+    """Return the metrics of a process with its predecessor's counts added."""
     before = {family.name: family for family in predecessor if family.accumulates}
     found = []
     for family in now:
@@ -135,9 +135,10 @@ class _Ready(Collector):
             yield metric
 
 
-# Shared memory between the processes of one replica. The supervisor creates it before it forks; every process writes
-# its own values and reads the others'. There are no locks: the last value of a dead or busy process stays readable, and
-# its successor continues from it. So counters never decrease, and a certificate outlives the process that fetched it.
+# Shared memory between the processes of one replica. The supervisor creates it before it forks. Every process writes
+# its own values and reads those of the others without locks: the last value of a dead or busy process stays readable,
+# and its successor continues from it. Counters therefore never decrease, and a certificate outlives the process that
+# fetched it.
 
 T = TypeVar("T")
 
@@ -164,10 +165,11 @@ class State(msgspec.Struct, frozen=True, array_like=True):
     #: Unmet requirement → reason.
     missing: dict[str, str] = {}
     stopping: bool = False
-    #: Set only by the reconciler, never reset: whether the API server serves our kinds and our webhooks are registered.
+    #: Whether the API server serves our kinds, and whether our webhooks are registered. Set by the reconciler, never
+    #: reset.
     defined: bool = False
     registered: bool = False
-    #: Whether it holds the Lease, and the last known holder.
+    #: Whether this process holds the Lease, and the last known holder.
     leading: bool = False
     leader: str = ""
     #: Webhook processes only: no review came from an address known to be an API server's.
@@ -202,13 +204,13 @@ class Life(msgspec.Struct, frozen=True, array_like=True):
     pid: int = 0
     restarts: int = 0
     hangs: int = 0
-    #: When it was started, or when it exited if it is not running.
+    #: When the process was started, or when it exited if it is not running.
     started: float = 0.0
     #: When its last run of at least STABLE_SECONDS ended, else the time of its first exit; 0 if it never exited.
     failing_since: float = 0.0
 
     def failing_seconds(self, now: float) -> float:
-        """Return the seconds since it last stayed up; 0 while it is healthy."""
+        """Return the seconds since the process was last healthy; 0 while it is."""
         return max(0.0, now - self.failing_since) if self.failing_since and now - self.started < STABLE_SECONDS else 0.0
 
 
@@ -336,15 +338,15 @@ def _pipe() -> tuple[int, int]:
 
 
 # Publish a process's metrics in shared memory, and expose those of all processes as one text. Each process publishes
-# every few seconds, so that little is lost if it dies, and on request, so that a scrape is fresh. Scraped values are
-# published too, so that counters never decrease.
+# every few seconds, so that little is lost if it dies, and on request, so that a scrape is current. A process also
+# publishes the values that it returns to a scrape, so that counters never decrease.
 
 logger = logging.getLogger(__name__)
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
-#: Seconds a scrape waits for busy processes.
+#: Maximum seconds that a scrape waits for busy processes.
 GATHER_SECONDS: Final = 0.25
 _LOOK_SECONDS: Final = 0.005
 

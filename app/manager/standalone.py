@@ -56,7 +56,7 @@ from app.manager.webhook_handlers import build_handlers
 logger = logging.getLogger(__name__)
 
 POLL_SECONDS: Final = 1.0
-#: Stamp of a file that could not be read, so that the next check retries.
+#: Stamp of a file that could not be read. It makes the next check read the file again.
 _NOT_READ: Final = (-1, -1)
 _FIELD: Final = re.compile(r"\b(?:spec|metadata)(?:\.[\w-]+|\[[^\]]*\])+")
 _DECISIONS: Final = (Allowed, Patched, Denied)
@@ -308,7 +308,7 @@ async def _decide(handlers: Sequence[Handler], review: Review) -> tuple[list[tup
     for handler in handlers:
         if not any(rule.matches(review) for rule in handler.webhook.rules):
             continue
-        given = prepared(review, 0)  # as the service does, before each handler
+        given = prepared(review, 0)  # the service does so before each handler
         outcome = given if isinstance(given, Denied) else handler.decide(given)
         decision: Decision = outcome if isinstance(outcome, _DECISIONS) else await outcome
         decided.append((handler, decision))
@@ -334,7 +334,7 @@ def _with_identity(stored: Mapping[str, Any], version: int) -> dict[str, Any]:
 
 def _namespace(watched: Watched[Any], metadata: Mapping[str, Any]) -> str:
     if watched.scope is Scope.OWN:
-        return names.MANAGER_NAMESPACE  # the operator may be installed in a namespace with another name
+        return names.MANAGER_NAMESPACE  # pykruise may be installed in another namespace
     return str(metadata.get("namespace") or "")
 
 

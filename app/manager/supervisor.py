@@ -67,7 +67,10 @@ class _Child:
 
 
 class Supervisor:
-    """Runs each work function in its own process until SIGTERM or SIGINT. Use once, without an event loop."""
+    """Runs each work function in its own process until SIGTERM or SIGINT.
+
+    Call ``run`` only once, and outside of an event loop.
+    """
 
     def __init__(
         self,

@@ -1,9 +1,9 @@
-"""``pykruise prepare-uninstall``: cleanup before the manager's objects are deleted, run as a hook of the chart.
+"""``pykruise prepare-uninstall``, a hook of the chart: clean up before the manager's objects are deleted.
 
-A running manager would restore its webhook configurations, so it is stopped first. Without a manager the configurations
-would reject every new Pod, so they are deleted next. Unfinished jobs have a finalizer that only a manager removes
-and that would block the deletion of their CRD, so it is removed last. While any of our workloads exist, the
-uninstall is refused, because their Pods would be deleted with them. [MGR-86]
+A running manager would restore its webhook configurations, so it is stopped first. Without a manager, the
+configurations would reject every new Pod, so they are deleted next. Unfinished jobs have a finalizer that only a
+manager removes and that would block the deletion of their CRD, so the finalizer is removed last. While any of our
+workloads exists, the uninstall is refused, because its Pods would be deleted with it. [MGR-86]
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _AT_ONCE: Final = 8
 
 
 class UninstallRefusedError(Exception):
-    """One of our objects is still in use or did not stop. The message names it and the fix."""
+    """An object is still in use, or a Pod of the manager did not stop. The message names it and the fix."""
 
 
 def permissions(workloads: Iterable[KindDefinition]) -> tuple[PolicyRule, ...]:
@@ -106,7 +106,7 @@ async def _in_use(client: Client, kinds: Sequence[KindDefinition]) -> str:
     if not found:
         return ""
     named = ", ".join(found) + (" and more" if more else "")
-    return f"uninstall refused: {named} would be deleted with every Pod; delete them first"
+    return f"uninstall refused: {named} would be deleted with all their Pods; delete them first"
 
 
 async def _stop(client: Client, namespace: str) -> None:

@@ -22,7 +22,7 @@ from app.pods.admission import Guarded, PodMutator, PodValidator
 
 
 def declarations(policies: Path | None = None) -> tuple[Webhook, ...]:
-    """Return all declarations with the operator's policies, regardless of gates. Raises PolicyError."""
+    """Return all declared webhooks with the operator's policies, regardless of gates. Raises PolicyError."""
     found = (webhook for part in _parts() for webhook in part.declared(policies))
     return merged_webhooks((_pod_webhook(), *pod_webhooks.webhooks(_guarded()), *found))
 
@@ -41,12 +41,12 @@ def _parts() -> Iterable[AdmissionPart]:
     return (part for one in features() for part in one.admission)
 
 
-#: All declarations of this build, from which RBAC and the reference page are generated.
+#: All webhooks of this build, from which RBAC and the reference page are generated.
 WEBHOOKS: Final[tuple[Webhook, ...]] = declarations()
 
 
 def build_handlers(context_of: Callable[[AdmissionPart], AdmissionContext]) -> tuple[Handler, ...]:
-    """Return the handlers of all declarations; ``context_of`` provides the context of each part. Raises PolicyError."""
+    """Return the handlers of all webhooks; ``context_of`` provides the context of each part. Raises PolicyError."""
     steps: list[PodMutator] = []
     guards: list[PodValidator] = []
     handlers: list[Handler] = []
@@ -55,7 +55,7 @@ def build_handlers(context_of: Callable[[AdmissionPart], AdmissionContext]) -> t
         context = context_of(part)
         client = context.client
         if not is_on(part.gates, context.enabled):
-            # Replicas with other gates may have registered these.
+            # Replicas with other gates may have registered these webhooks.
             handlers += (Handler(webhook, lambda _review: Allowed()) for webhook in part.declared(context.policies))
             continue
         made = part.make(context)

@@ -199,7 +199,7 @@ def admission_context(
 ) -> Callable[[AdmissionPart], AdmissionContext]:
     """Return a function that builds the context of each admission part."""
     settings = process.settings
-    # Reviews are urgent, so they have their own budget; forged ones must not exhaust it.
+    # Reviews are urgent, so their requests have their own budget, which forged reviews must not exhaust.
     asking = process.client.named("admission", limiter=RequestBudget(process.clock, callers))
 
     def context(part: AdmissionPart) -> AdmissionContext:

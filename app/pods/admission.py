@@ -194,7 +194,7 @@ class Guarded:
     whose: str
     annotations: tuple[str, ...]
     #: Feature gates that enable the validator for removals (``removal_gate``) and for updates (``change_gate``) of the
-    #: spec or of labels with ``label_prefix``. An empty gate disables it.
+    #: spec or of labels with ``label_prefix``. If a gate is empty, the validator ignores these requests.
     removal_gate: str
     change_gate: str = ""
     label_prefix: str = ""
@@ -254,7 +254,7 @@ class PodValidator(Protocol):
 
 #: The feature gate that keeps the managed fields of the Pods of CloneSets, StatefulSets and DaemonSets.
 GATE: Final = "CloneSetPodManagedFields"
-#: The field manager that requests a Pod without managed fields on creation.
+#: Name of the field manager with which controllers create Pods that must have no managed fields.
 UNTRACKED: Final = f"{USER_AGENT}-untracked"
 
 

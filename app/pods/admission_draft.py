@@ -1,8 +1,8 @@
-"""The Pod under admission: read like a Pod, changed through recorded JSON Patch operations, each with its rule.
+"""The Pod under admission. Steps read it like a Pod and change it through JSON Patch operations, each with its rule.
 
 A draft is a copy-on-write view of the raw JSON object of one review. Steps change the draft, never the object, so
 fields newer than our models survive [PW-30], and no comparison of two documents is needed to compute the patch.
-Operations apply in the order they were recorded; a change without effect records none.
+Operations apply in the order in which they were recorded; a change without effect records no operation.
 """
 
 from __future__ import annotations

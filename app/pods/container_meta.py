@@ -21,7 +21,7 @@ from app.kube.objects import Container, Pod, Struct
 
 #: fieldPath of an env variable that reads a label or an annotation.
 FIELD_PATH: Final = re.compile(r"metadata\.(labels|annotations)\['(.*)'\]", re.DOTALL)
-#: Maximum total length of a Pod's env to hash in full, as OpenKruise's agents do for any length.
+#: Maximum total length of a Pod's env that is hashed in full; OpenKruise's agents do so at any length.
 LONGEST_OF_POD: Final = 16 * LONGEST
 #: Env variables that are set from the SidecarSet, not from the template. [PM-17]
 NO_REFERENCE: Final = frozenset({names.ENV_SIDECARSET_VERSION, names.ENV_SIDECARSET_VERSION_ALT})
@@ -140,7 +140,7 @@ def is_env_current(pod: Pod, meta: RuntimeMeta) -> bool:
 def outdated_env(pod: Pod, meta: RuntimeMeta) -> Iterator[str]:
     """Yield the containers that are not reported to run with the Pod's current labels and annotations.
 
-    For a long env, OpenKruise's agents report a different hash, which is also accepted up to a total length. [PM-138]
+    For a long env, OpenKruise's agents report another hash, which is also accepted up to LONGEST_OF_POD. [PM-138]
     """
     reported, left = _reported(pod, meta), LONGEST_OF_POD
     for container in pod.spec.containers:

@@ -108,14 +108,14 @@ def listed_kinds(text: str | None, key: str) -> Mapping[GroupKind, ListedKind]:
 
 
 def member(entry: Mapping[str, Any], key: str) -> Any:
-    """Return a member as Go finds it in JSON: by an exact match of the key first, then ignoring case."""
+    """Return a member as Go finds it in JSON: by its exact key, else by a key that differs only in case."""
     if key in entry:
         return entry[key]
     return next((value for name, value in entry.items() if name.lower() == key.lower()), None)
 
 
 class ConfiguredList(Generic[L]):
-    """The current list under a key of the ConfigMap. If it is invalid, the last valid one stays in effect."""
+    """The list under a key of the ConfigMap. While the list is invalid, the last valid one stays in effect."""
 
     def __init__(
         self, config_maps: Store[ConfigMap], namespace: str, key: str, parse: Callable[[str | None], L]

@@ -37,7 +37,7 @@ ALLOWED: Final = Verdict(True)
 
 
 class DisruptionBudget(Protocol):
-    """Grants disruptions. Granting one consumes an allowance, so request it just before the write."""
+    """Grants disruptions. A granted disruption uses up part of the budget, so ask just before the write."""
 
     async def ask(self, pod: Pod, disruption: Disruption) -> Verdict:
         """Return whether the Pod may be disrupted now. Raises ``ApiError`` if that cannot be determined."""

@@ -150,7 +150,7 @@ class Recorded(Protocol):
         ...
 
     def reading(self, stored: ControllerRevision) -> Revision:
-        """Convert an existing revision that has the required name; without data if the revision must not be used."""
+        """Convert an existing revision that has the required name. Omit the data if the revision must not be used."""
         ...
 
 

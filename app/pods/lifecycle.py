@@ -127,7 +127,8 @@ def next_state(
 ) -> LifecycleState | None:
     """Return the state a refresh moves the Pod to, or None if it stays. [PM-74 … PM-77]
 
-    ``update_complete``: see PM-54. ``needs_node``: without a preNormal hook, only a scheduled Pod becomes Normal.
+    ``update_complete`` is determined by PM-54. With ``needs_node``, a Pod without a preNormal hook becomes Normal only
+    after it is scheduled.
     """
     hooks = lifecycle or NO_LIFECYCLE
     match state_of(pod):

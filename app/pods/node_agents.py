@@ -1,4 +1,4 @@
-"""What controllers need to know about node agents: which nodes have one, and how long its report on a Pod may take.
+"""What controllers need to know about node agents: which nodes have one, and how long a report on a Pod may take.
 [PM-140]
 
 Workloads depend only on this protocol; the manager provides the implementation.

@@ -1,7 +1,8 @@
 """Node eligibility of a Pod: the scheduler's rules except those about resources and other Pods. Pure.
 
-Used by controllers that place Pods themselves: DaemonSets, and jobs that run once per node. A node's name, labels and
-taints are considered; its conditions and cordoning matter only through the taints that they cause. [DS-16, DS-18]
+Controllers that place Pods themselves use this module: those of DaemonSets, and of jobs that run once per node. A
+node's name, labels and taints are considered; its conditions and cordoning matter only through the taints that they
+cause. [DS-16, DS-18]
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class NodeTerm:
 
     labels: tuple[Requirement, ...] = ()
     fields: tuple[Requirement, ...] = ()
-    #: The term cannot be parsed, so no node matches.
+    #: Whether the term cannot be parsed; it then matches no node.
     impossible: bool = False
 
     def fits(self, node: Node) -> bool:

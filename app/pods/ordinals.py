@@ -21,7 +21,7 @@ Interval = tuple[int, int]
 
 
 def ordinal_of(owner: str, pod: str) -> int:
-    """Return the ordinal of the Pod of that name; -1 for a name the owner would not generate. [AS-39, AS-134]"""
+    """Return the ordinal of the Pod with that name; -1 for a name the owner would not generate. [AS-39, AS-134]"""
     prefix, dash, digits = pod.rpartition("-")
     if prefix != owner or not dash or not _ordinal(digits):
         return -1
@@ -93,7 +93,7 @@ class Slots:
         return cls(tuple(ranges), taken)
 
     def rank(self, ordinal: int) -> int:
-        """Return the position among the slots, from 1; 0 if the ordinal is not a slot."""
+        """Return the position of an ordinal among the slots, counted from 1; 0 if it is not a slot."""
         index = bisect_right(self.ranges, ordinal, key=lambda one: one[0]) - 1
         if index < 0 or ordinal > self.ranges[index][1]:
             return 0
@@ -101,7 +101,7 @@ class Slots:
         return before + ordinal - first + 1
 
     def not_last(self, ordinals: Iterable[int]) -> list[int]:
-        """Return which of the slots to remove must be reserved, ascending. The others are the last slots and disappear
+        """Return those slots to remove that must be reserved, ascending. The others are the last slots and disappear
         when replicas decreases."""
         last, found = len(self), []
         for ordinal in sorted(ordinals, reverse=True):
@@ -123,5 +123,5 @@ class Slots:
 
     @property
     def end(self) -> int:
-        """The last slot plus one; 0 if there are none."""
+        """The last slot plus one; 0 if there are no slots."""
         return self.ranges[-1][1] + 1 if self.ranges else 0

@@ -56,7 +56,7 @@ def ready_since(pod: Pod) -> datetime | None:
 
 
 def available_after(pod: Pod, min_ready_seconds: int) -> float:
-    """Return the POSIX timestamp at which the Pod becomes available; -inf if immediately, inf if unknown. [PM-114]"""
+    """Return the POSIX time when the Pod becomes available; -inf without minReadySeconds, inf if unknown. [PM-114]"""
     if min_ready_seconds <= 0:
         return -inf
     since = ready_since(pod)
@@ -70,9 +70,9 @@ def is_specified_delete(pod: Pod) -> bool:
 
 # Owner references: who owns an object, and the patches that adopt and release it. Users who may create an object may
 # write any owner reference into it, with the uid of any other object. A reference therefore identifies an owner only if
-# uid, group, kind, name and namespace agree. :func:`owner_key` is the only place that decides this, and both the index
-# of cached objects and every comparison use it. Patches are strategic merge patches that change one owner reference and
-# leave the others. [PM-107, PM-109, PM-112]
+# uid, group, kind, name and namespace agree. Only :func:`owner_key` decides this; both the index of cached objects and
+# every comparison use it. Patches are strategic merge patches that change one owner reference and leave the others.
+# [PM-107, PM-109, PM-112]
 
 #: The index of objects by the :func:`owner_key` of their controller; objects without a controller are under
 #: :func:`ownerless`.

@@ -32,8 +32,8 @@ GATES_NOT_READY: Final = "ReadinessGatesNotReady"
 
 
 class InitialMetadata(Protocol):
-    """Returns the metadata that a workload writes on a new Pod together with its first conditions. The functions of all
-    workload kinds are called."""
+    """Returns the metadata that a workload writes to a new Pod when it sets the Pod's first conditions. Every workload
+    kind provides such a function, and all are called."""
 
     def __call__(self, pod: Pod, now: datetime, /) -> Mapping[str, Any] | None:
         """Return the members of ``metadata``; empty for a Pod of another workload kind, None to postpone the write."""
@@ -94,7 +94,7 @@ def initial_conditions(pod: Pod) -> tuple[str, ...]:
 
 
 def needs_condition(pod: Pod) -> bool:
-    """Return whether the Pod waits for a first condition. [PM-60]"""
+    """Return whether one of the initial conditions is missing. [PM-60]"""
     return bool(initial_conditions(pod))
 
 
@@ -139,8 +139,8 @@ def with_keys_changed(
 def ready_after(pod: Pod, gate: str, status: str, now: datetime) -> Mapping[str, Any] | None:
     """Return the condition Ready after readiness gate ``gate`` gets ``status``, or None if it does not change. [PM-41]
 
-    The kubelet would set it moments later; until then, the Pod would receive traffic. Differs from OpenKruise in
-    lastTransitionTime, which OpenKruise leaves empty.
+    The kubelet would set it moments later; until then, the Pod would receive traffic. Unlike OpenKruise, this also sets
+    lastTransitionTime.
     """
     ready = pod.condition(READY)
     containers = pod.condition(CONTAINERS_READY)

@@ -23,7 +23,7 @@ from app.pods.template_text import OPENKRUISE, TextError, template_text
 NAME_LIMIT = 223
 """Maximum length of the workload's part of the name, which leaves room for the longest hash. [PM-83]"""
 MAX_PASSED_OVER = 10
-"""Maximum number of names to skip before a create request. The API server reports any other collision."""
+"""Maximum number of names to try before the create request, in which the API server reports a collision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ def short_hash(revision: str) -> str:
 
 
 def is_same_revision(one: str, other: str) -> bool:
-    """Return whether the names are equal, or the hashes if one side is short; an empty name equals nothing. [PM-78]"""
+    """Return whether the names or their hashes are equal; an empty name equals no other. [PM-78]"""
     return bool(one) and bool(other) and (one == other or short_hash(one) == short_hash(other))
 
 
@@ -161,8 +161,8 @@ def plan_revision(
 ) -> RevisionPlan:
     """Return how to record ``data``, given the revisions of this workload, oldest first.
 
-    A revision that is being deleted is not reused: it would be gone by the time a Pod needs it. Its name is skipped, as
-    is any name that proves to be taken. [PM-90]
+    A revision that is being deleted is not reused: it would be gone by the time a Pod needs it. Names of existing
+    revisions are skipped. [PM-90]
     """
     standing = [revision for revision in ordered if not revision.deleting]
     equal = [revision for revision in standing if revision.data == data]
@@ -180,8 +180,8 @@ def plan_revision(
 
 
 def after_clash(workload: str, create: Create, existing: Revision, digest: Digest = revision_hash) -> RevisionPlan:
-    """Return the next plan after the API server reports that the name exists: reuse the same content, else try the next
-    name. [PM-90]
+    """Return the next plan after the API server reports that the name exists: reuse the revision if it has the same
+    content, else try the next name. [PM-90]
 
     A revision left behind by a deleted workload of the same name would be garbage-collected with its old owner, so it
     must be adopted [SS-121]. A revision that is being deleted cannot be kept, so another name is used.
@@ -298,6 +298,6 @@ def pod_of_template(
 
 
 def revision_labels(revision: str, short: str, *, bare_hash: bool) -> dict[str, str]:
-    """Return the revision labels of a CloneSet's Pods: controller-revision-hash with the revision's name (with
-    ``bare_hash``, its hash), and pod-template-hash with the hash. [PM-78]"""
+    """Return the revision labels of a CloneSet's Pods: pod-template-hash with the hash, and controller-revision-hash
+    with the revision's name or, with ``bare_hash``, only the hash. [PM-78]"""
     return {names.CONTROLLER_REVISION_HASH: short if bare_hash else revision, names.POD_TEMPLATE_HASH: short}

@@ -83,7 +83,7 @@ def same_node_ranks(pods: Iterable[Pod]) -> dict[str, float]:
 def spread_ranks(pods: Sequence[Pod], topology_keys: Iterable[str], node_labels: NodeLabels) -> dict[str, float]:
     """Rank Pods by topologySpreadConstraints with these keys: Pods in crowded domains rank higher. [PM-124]
 
-    A constraint adds nothing to Pods on unknown nodes or on nodes without the label.
+    A constraint does not raise the rank of Pods on unknown nodes or on nodes without the label.
     """
     same_node = same_node_ranks(pods)
     ranks: defaultdict[str, float] = defaultdict(float)
@@ -153,7 +153,7 @@ def _sidecar_restarts(pod: Pod) -> int:
 class UpdateOrder(Protocol):
     """Returns the update order of a workload's Pods, for controllers that prepare the Pods' nodes. [IMG-105]
 
-    The functions of all workload kinds are called; only that of the owner's kind returns an order.
+    Every workload kind provides such a function; only that of the owner's kind returns an order.
     """
 
     def __call__(self, owner: OwnerReference, pods: Sequence[Pod], /) -> Sequence[Pod] | None:

@@ -30,7 +30,7 @@ async def template_errors(client: Client, namespace: str, template: Mapping[str,
     """Return the errors in ``template`` (metadata and spec), with paths that begin at ``path``; nothing is created.
 
     ``path`` is the location of the template in the user's object, such as ``spec.template``; "" if the fields of its
-    spec are in the object itself. Raises ApiError if the server refuses for a reason other than the template.
+    spec are in the object itself. Raises ApiError if the server refuses the request for another reason.
     """
     body = {
         "apiVersion": "v1",

@@ -1,4 +1,4 @@
-"""A Pod template as Go's ``spew`` prints it, from which Kubernetes computes hashes such as ``pod-template-hash``.
+"""Print a Pod template as Go's ``spew`` does. Kubernetes hashes this text, for example for ``pod-template-hash``.
 [DS-53]
 
 Every field of every struct is printed with its Go type, whether it is set or not. The text, and with it every hash,
@@ -22,7 +22,7 @@ from app.kube.quantities import QuantityError, parse
 OPENKRUISE: Final = "1.32"
 NEWEST: Final = "1.34"
 LIMIT: Final = 512 * 1024
-"""Maximum number of characters. Each container or volume takes about 3,000, and all of them are hashed."""
+"""Maximum number of characters. Each container or volume takes about 3,000, all of which are hashed."""
 
 _TYPES: Final = Path(__file__).with_name("pod_template_types.txt")
 _NIL: Final = "<nil>"
@@ -72,7 +72,7 @@ def template_text(template: Mapping[str, Any], release: str = OPENKRUISE) -> str
     try:
         printer(template, text)
     except RecursionError:
-        raise TextError("nested too deep") from None
+        raise TextError("the template is nested too deeply") from None
     return "".join(text.pieces)
 
 

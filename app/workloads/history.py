@@ -40,7 +40,7 @@ class History:
         return self._revisions.known.of(owner.uid, owner, [*own, *matching])
 
     async def is_recorded(self, content: Content, name: str) -> bool:
-        """Return whether the API server has a revision that the cache lacks. [PM-10]
+        """Return whether the API server has the revision of that name, which the cache lacks. [PM-10]
 
         A new leader may see Pods and the status before their revisions. Revisions found this way are remembered.
         """

@@ -44,8 +44,8 @@ _SERVED: Final = f"{names.APPS_GROUP}/{names.V1BETA1}"
 
 @dataclass(frozen=True, slots=True)
 class RolloutCounts:
-    """State of a rollout. ``max_unavailable`` is rounded down; ``updated`` counts Pods, ready or not, and is used by
-    DaemonSets only."""
+    """State of a rollout. ``max_unavailable`` is rounded down; ``updated`` counts Pods, ready or not; only DaemonSets
+    use it."""
 
     replicas: int
     partition: int
@@ -90,14 +90,14 @@ class ImagePuller:
         return decide(rollout_of(snapshot, counts))
 
     def images(self, snapshot: AnySnapshot, template: Mapping[str, Any]) -> Mapping[str, str]:
-        """Return the images to pull, by container name. ``template`` is the update revision's. [PM-167]"""
+        """Return the images to pull, by container name. ``template`` is the update revision's Pod template. [PM-167]"""
         old = recorded_template(snapshot.revisions.current)
         return changed_images(old, template) if old is not None else {}
 
     async def _create(self, snapshot: AnySnapshot) -> bool:
         """Create one job per changed image. Return False if the cluster does not serve ImagePullJobs. A rejected
-        request is not retried. If requests get no response, the first of their errors is raised after all requests
-        were sent. [CS-138, PM-167]"""
+        request is not retried. If requests get no response, the first error is raised once all have been sent.
+        [CS-138, PM-167]"""
         workload, update = snapshot.workload, snapshot.revisions.update
         new = recorded_template(update)
         if new is None:
@@ -167,7 +167,7 @@ def rollout_of(snapshot: AnySnapshot, counts: RolloutCounts) -> Rollout:
 
 def min_updated_ready_of(snapshot: AnySnapshot, replicas: int) -> int:
     """Return how many updated Pods must be ready before pre-pulling: the field, or the annotation if the field is
-    unset. The annotation may also be a percentage. [PM-161]"""
+    unset. The annotation may also hold a percentage. [PM-161]"""
     value: int | None = snapshot.resolved.image_pulls.min_updated_ready
     if value is not None:
         return value
@@ -180,7 +180,8 @@ def min_updated_ready_of(snapshot: AnySnapshot, replicas: int) -> int:
 
 
 def puller_of(snapshot: AnySnapshot, update: Revision, template: Mapping[str, Any]) -> Puller:
-    """Return the fields shared by all jobs of a rollout. ``template`` is the update revision's. [PM-167]"""
+    """Return the fields shared by all jobs of a rollout. ``template`` is the update revision's Pod template.
+    [PM-167]"""
     wanted, at_once = snapshot.resolved.image_pulls, 1
     try:
         at_once = parallelism(wanted.parallelism)

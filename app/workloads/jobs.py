@@ -33,7 +33,7 @@ AFTER_THE_END: Final = 1.0
 #: large job leaves time for other jobs.
 COALESCE_SECONDS: Final = 0.05
 COALESCE_OBJECTS: Final = 1000
-#: Maximum number of remembered warnings of a job. Over time, they may name any number of Pods.
+#: Maximum number of remembered warnings of a job, since over time they may name any number of Pods.
 MAX_WARNINGS: Final = 1000
 
 
@@ -170,7 +170,7 @@ class JobReconciler(ABC, Generic[J, S]):
 
     def again(self, key: ObjectKey, *, kept: int | None = None, left: float | None = None) -> Result | None:
         """Return when to reconcile next if nothing changes until then. ``kept`` is the time to live of a job that just
-        ended; ``left`` is the seconds to its deadline."""
+        ended; ``left`` is the number of seconds until its deadline."""
         waits = [self._timeout] if self.expected.unsatisfied(key) is not None else []
         if kept is not None:
             waits.append(max(kept, 0) + AFTER_THE_END)

@@ -59,7 +59,7 @@ class PodFacts:
     #: Whether a hook holds the Pod's deletion. [PM-70]
     delete_hooked: bool
     in_grace: bool
-    #: Whether there is nothing to refresh, regardless of the time. [CS-122]
+    #: Whether the Pod needs no refresh, now or later. [CS-122]
     settled: bool
     #: Whether the write of its first conditions and lifecycle state Normal is pending.
     awaits_initial_conditions: bool = False
@@ -188,13 +188,13 @@ class InPlaceUpdates:
             )
             bears = short_hash(target.name) if gates.update_hash else ""
             found = update_spec(own, target, options, grace_seconds=settings.grace_seconds or 0, revision=bears)
-            if own is not None:  # otherwise the cache may be stale and the result may change
+            if own is not None:  # without it, the result may change once the cache has the revision
                 self.specs[key] = found
         return found
 
 
-#: Maximum number of Pods created in one reconcile; the next reconcile creates more. A workload with millions of Pods
-#: thus gets no more memory or worker time than others.
+#: Maximum number of Pods created in one reconcile; the next reconcile creates more. This keeps a workload with
+#: millions of Pods from taking memory and worker time from others.
 MAX_CREATIONS: Final = 500
 
 

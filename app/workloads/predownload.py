@@ -1,8 +1,8 @@
 """Decide whether to pre-pull images for in-place updates, and which ImagePullJobs to create. Pure.
 
-The decision is made once per update revision and stored in a label on it (PM-162). It requires the gates
-PreDownloadImageForInPlaceUpdate and KruiseDaemon and a cluster that serves ImagePullJobs. [PM-160 … PM-168, CS-138,
-CS-139]
+The decision is made once per update revision and stored in a label on it (PM-162). Pre-pulling requires the
+gates PreDownloadImageForInPlaceUpdate and KruiseDaemon and a cluster that serves ImagePullJobs. [PM-160 … PM-168,
+CS-138, CS-139]
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def outcome_label(decision: Decision) -> dict[str, str]:
 
 
 def min_updated_ready(value: int | str | None, replicas: int) -> int:
-    """Return how many updated Pods must be ready first: a number, or a percentage of replicas rounded up. [PM-161]
+    """Return how many updated Pods must be ready before pre-pulling. A percentage of replicas is rounded up. [PM-161]
 
     Raises ``IntOrPercentError`` for any other value; the workload logs it and uses 0.
     """

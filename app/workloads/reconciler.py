@@ -153,8 +153,8 @@ class EventMappers(Generic[W, S]):
 
 
 def _is_own_status_write(change: Change[W], version: str) -> bool:
-    """Return whether the change is only the status written as ``version``. A stale cache may deliver it together with
-    earlier changes by users."""
+    """Return whether the change is only the status written as ``version``. If the cache was stale, the event may also
+    contain earlier changes by users."""
     return change.object.metadata.resource_version == version and is_status_change(change)
 
 

@@ -32,7 +32,7 @@ class PreviewStep:
     action: Action
     pod: str
     reason: str = ""
-    #: Short hash of its revision afterwards, and its node, if the workload's preview reports them.
+    #: Short hash of the Pod's revision after the step, and the Pod's node, if the workload's preview reports them.
     revision: str = ""
     node: str = ""
 

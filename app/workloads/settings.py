@@ -119,8 +119,8 @@ class Content:
         )
 
     def revision_patch(self, revision: Revision, number: int) -> dict[str, Any] | None:
-        """Return the patch for a revision that is reused. It sets the number, the hash of the claim templates [CS-72],
-        and the owner of an orphan, which otherwise would not be garbage-collected with the workload."""
+        """Return the patch for a revision that is reused. It sets the number, the hash of the claim templates
+        and, for an orphan, the owner, so that the revision is garbage-collected with the workload. [CS-72]"""
         metadata: dict[str, Any] = {}
         if not is_controlled_by(revision, self.owner):
             metadata["ownerReferences"] = [self.owner.reference]
@@ -134,8 +134,8 @@ class Content:
         return patch or None
 
     def reading(self, stored: ControllerRevision) -> Revision:
-        """Return an existing revision that has our name: unchanged if it is an orphan or was left by a deleted workload
-        of this kind and name; otherwise without data, so that the caller tries the next name."""
+        """Return an existing revision with the name of the one to create: unchanged if it is an orphan or was left by a
+        deleted workload of this kind and name; otherwise without data, so that the caller tries the next name."""
         controller, found = stored.metadata.controller, revision_of(stored)
         left_behind = (self.owner.kind, self.owner.api_version.rpartition("/")[0], self.owner.name)
         if controller is None or (controller.kind, controller.group, controller.name) == left_behind:
@@ -162,7 +162,7 @@ class UpdatePolicy(StrEnum):
 
     @classmethod
     def of(cls, text: str) -> UpdatePolicy:
-        """Parse a policy; ReCreate for values that admission rejects."""
+        """Parse a policy. Values that admission rejects become ReCreate."""
         return cls(text) if text in tuple(cls) else cls.RECREATE
 
 
@@ -195,7 +195,7 @@ class EngineGates:
 
 
 def shared_gates(enabled: Callable[[str], bool]) -> dict[str, bool]:
-    """Return the fields of EngineGates that one gate sets for all workloads; ``enabled`` takes a gate's name."""
+    """Return the fields of EngineGates that are the same for all workloads. ``enabled`` takes a gate's name."""
     return {
         "env_from_metadata": enabled("InPlaceUpdateEnvFromMetadata"),
         "vertical_scaling": enabled("InPlaceWorkloadVerticalScaling"),

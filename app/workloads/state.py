@@ -28,7 +28,7 @@ from app.workloads.steps import Step
 
 #: Seconds by which a timer may fire early.
 TIMER_TOLERANCE: Final = 0.005
-#: Seconds of back-off after a rejected creation: the first, which doubles each time, and the maximum.
+#: Initial and maximum back-off after a rejected creation, in seconds; it doubles each time.
 CREATION_BACKOFF: Final = 0.1
 MAX_CREATION_BACKOFF: Final = 30.0
 
@@ -294,7 +294,7 @@ class ExpectationCheck:
                 continue
             if late.waited < self.timeout:
                 return Result(requeue_after=late.remaining(self.timeout))
-            # Waiting longer does not help, whether the cache is behind or the write was lost.
+            # The cache is behind or the write was lost: drop the expectation if the cached Pod is the live one.
             await self._forget_if_shown(pod)
         written.clear()
         return None

@@ -39,7 +39,7 @@ from app.pods.revisions import Revision, template_data
 # Messages, paths and their order are OpenKruise's.
 
 SPEC: Final = Path("spec")
-#: Maximum length of a workload's name, which becomes a label value of every Pod, with a dash and a revision hash of up
+#: Maximum length of a workload's name. Every Pod has a label whose value is the name, a dash and a revision hash of up
 #: to 10 characters.
 LONGEST_NAME: Final = LABEL_VALUE_MAX_LENGTH - 1 - 10
 NOT_NEGATIVE: Final = "must be greater than or equal to 0"
@@ -61,7 +61,7 @@ def metadata_errors(
 
 
 def positive_count_errors(value: int | str, path: Path) -> Iterator[FieldError]:
-    """Require a number, or a percentage, that is at least 1. The messages are those of Kubernetes."""
+    """Require a number of at least 1 or a percentage of at least 1%. The messages are those of Kubernetes."""
     if isinstance(value, int):
         if value < 0:
             yield invalid(path, value, NOT_NEGATIVE)
@@ -189,7 +189,7 @@ MAX_CLAIM_TEMPLATES: Final = 256
 
 def claims_without_spec(spec: Mapping[str, Any]) -> Iterator[FieldError]:
     """Reject claim templates that the API server cannot create claims from, and more templates than a Pod can have
-    volumes. OpenKruise admits them and never creates a Pod."""
+    volumes. OpenKruise admits both, but then never creates a Pod."""
     templates = spec.get("volumeClaimTemplates")
     if isinstance(templates, list) and len(templates) > MAX_CLAIM_TEMPLATES:
         yield too_many(CLAIM_TEMPLATES, len(templates), MAX_CLAIM_TEMPLATES)
@@ -211,8 +211,8 @@ def repeated_claims(spec: Mapping[str, Any]) -> Iterator[str]:
 def claim_change_errors(
     spec: Mapping[str, Any], former: Mapping[str, Any], expandable: Mapping[str, bool | None]
 ) -> Iterator[FieldError]:
-    """Reject changes to expandable claims other than their size, and expansions that the storage class does not allow.
-    [AS-30, AS-31]
+    """Reject changes to claim templates other than to their size, and size changes if the storage class does not allow
+    expansion. [AS-30, AS-31]
 
     ``expandable`` maps storage classes ("" is the default) to whether they allow expansion; None if the class does not
     exist. Classes that could not be read are omitted.

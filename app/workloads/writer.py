@@ -86,7 +86,7 @@ class Writer:
         self._kind = kind
         self.expectations = Expectations(client.clock)
         self._version = Remembered(client.clock, self._read_version, seconds=VERSION_TTL)
-        #: Checked before a Pod is deleted or taken out of service. [PUB-90]
+        #: Budgets to check before a Pod is deleted or taken out of service. [PUB-90]
         self.budget: DisruptionBudget = NoBudget()
         self.agents: NodeAgents = NoNodeAgents()
 
@@ -340,7 +340,7 @@ class Writer:
 
         async def write(found: Pod) -> None:
             if awaits_initial_conditions(found) or state_of(found) != was:
-                return  # it was scheduled after it was chosen, or another leader changed its state
+                return  # since it was chosen, it was scheduled or another leader changed its state
             if state is LifecycleState.PREPARING_UPDATE and _became_ready(pod, found):
                 return
             now = self.clock.now()
@@ -383,7 +383,7 @@ class Writer:
         """Take the Pod out of service, then change it in place. Return the seconds until the next step, if it must
         wait. ``shows_state`` also sets a lifecycle state. [PM-22 … PM-29]
 
-        ``revision`` is the revision the Pod is at. Returns None and leaves the Pod to the next reconcile if, since
+        ``revision`` is the Pod's current revision. Returns None and leaves the Pod to the next reconcile if, since
         it was chosen, its revision or state has changed or it has become ready.
         """
         was = state_of(pod)

@@ -108,7 +108,7 @@ _HUGE_PAGES: Final = "hugepages-"
 
 
 def resource_errors(resources: Json, path: Path) -> Iterator[FieldError]:
-    """Validate ``resources``, in order of name. Quantities have already been parsed."""
+    """Validate ``resources`` in alphabetical order. Quantities have already been parsed."""
     limits, requests = _parsed(resources.get("limits", {})), _parsed(resources.get("requests", {}))
     for name, quantity in limits.items():
         yield from _quantity_errors(name, quantity, path.child("limits").key(name))
@@ -116,7 +116,7 @@ def resource_errors(resources: Json, path: Path) -> Iterator[FieldError]:
         yield from _quantity_errors(name, quantity, path.child("requests").key(name))
         yield from _limit_errors(name, quantity, limits.get(name), path)
     for index, claim in enumerate(resources.get("claims", ())):
-        # The Pod's resourceClaims are not available here; a container cannot define one.
+        # The Pod's resourceClaims are not available here, and a container cannot define claims.
         yield not_found(path.child("claims").index(index), claim["name"])
 
 

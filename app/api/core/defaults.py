@@ -2,7 +2,7 @@
 
 Hashes and revisions include the defaults of containers and templates (SS-6, SS-7, CS-16), so an additional or missing
 default would create a new revision. An API server adds more defaults, such as serviceAccount.
-Functions change the dict they are given and leave values of the wrong type for validation.
+The functions change the dict they are given, and leave values of the wrong type to validation.
 
 Source: Kubernetes 1.34, pkg/apis/core/v1/defaults.go.
 """
@@ -66,7 +66,7 @@ def default_pod_template(template: dict[str, Any], *, host_ports: bool = False) 
 def completed_template(template: dict[str, Any], former: Any, *, host_ports: bool = False) -> dict[str, Any]:
     """Return the Pod template with its defaults, or ``former``, the stored one, if the two differ only in defaults.
 
-    Manifests that are applied again omit defaults. Which defaults were stored depends on the program and the release
+    Reapplied manifests omit defaults. Which defaults were stored depends on the program and the release
     that stored the object; such differences must not create a revision. [CS-16]
     """
     if isinstance(former, dict) and same(_with_every_default(template, former), _with_every_default(former, template)):
@@ -99,7 +99,7 @@ def _with_every_default(template: Mapping[str, Any], other: Mapping[str, Any]) -
 
 
 def default_claim_template(claim: dict[str, Any]) -> None:
-    """Fill in the defaults of a claim template as OpenKruise does, without the claim's volumeMode. [CS-17]"""
+    """Fill in the defaults of a claim template as OpenKruise does: volumeMode stays unset. [CS-17]"""
     status = part(claim, "status")
     if status is not None:
         _fill(status, {"phase": "Pending"})
@@ -134,7 +134,7 @@ def _default_container_fields(container: dict[str, Any], *, startup_probe: bool)
 
 
 def default_pull_policy(image: Any) -> str:
-    """Return ``Always`` for the tag latest or an image without tag and digest, else ``IfNotPresent``."""
+    """Return ``Always`` for the tag latest or an image without a tag or digest, else ``IfNotPresent``."""
     # Images reported by nodes may have a prefix such as docker://. In a spec, such a prefix is invalid.
     reference = parse_image(image) if isinstance(image, str) and "://" not in image else None
     latest = reference is not None and (reference.tag == "latest" or not (reference.tag or reference.digest))
@@ -153,7 +153,7 @@ def _round_up(resources: Any) -> None:
 
 
 def round_up_to_milli(quantities: Any) -> None:
-    """Round the quantities of a ResourceList up to thousandths, in canonical form."""
+    """Round the quantities of a ResourceList up to thousandths, and write them in canonical form."""
     for name, quantity in as_object(quantities).items():
         if isinstance(quantity, str | int | float) and not isinstance(quantity, bool):
             try:

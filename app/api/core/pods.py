@@ -30,7 +30,7 @@ _Objects = Sequence[Mapping[str, Any]]
 
 
 def pod_errors(containers: _Objects, init_containers: _Objects, volumes: _Objects, path: Path) -> list[FieldError]:
-    """Return all errors in the lists at ``path`` (such as ``spec``), as for a Pod with restartPolicy Always.
+    """Return the errors in containers and volumes at ``path`` (such as ``spec``) of a Pod with restartPolicy Always.
 
     Defaults are filled in on a copy, including startup probes, so an omitted field is never an error. Either list of
     containers may be empty.
@@ -86,7 +86,7 @@ def _defaulted_volume(volume: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _typed(containers: _Objects, path: Path) -> list[dict[str, Any]]:
-    """Return the containers as Go marshals them: fields have their types, and empty ones are omitted."""
+    """Return the containers as Go marshals them, with typed fields and without empty ones."""
     typed = []
     for index, container in enumerate(containers):
         # Check types before defaulting, which skips values of the wrong type.

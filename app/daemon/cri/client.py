@@ -46,7 +46,7 @@ _OPTIONS: Final = (
     # At most 10 KiB of a command's output is used, but a tenant's command may print any amount. [KD-105]
     ("grpc.service_config", _limited("runtime.v1.RuntimeService", "ExecSync", MAX_ANSWER)),
     ("grpc.enable_http_proxy", 0),
-    # Reconnect to a restarted runtime at once; no other failure is expected on a socket.
+    # Reconnect to a restarted runtime at once; no other failure is expected on a Unix socket.
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 2000),
@@ -56,8 +56,6 @@ _FILE_SYSTEM_SECONDS: Final = 10.0
 _START_SECONDS: Final = 30.0
 #: Seconds added to the timeout of calls whose request has its own timeout.
 _SLACK_SECONDS: Final = 5.0
-#: Longest command output that is used. ``env`` prints no more: Linux limits the environment of a process to this size.
-_MAX_OUTPUT: Final = 2 * 1024 * 1024
 _MAX_MESSAGE: Final = 2048
 #: Longest container id.
 _MAX_ID: Final = 512
@@ -161,7 +159,7 @@ class GrpcRuntime:
         request = pb.ExecSyncRequest(container_id=container_id, cmd=command, timeout=whole)
         limit = whole + _SLACK_SECONDS if whole else None
         said: pb.ExecSyncResponse = await self._runtime("ExecSync", request, pb.ExecSyncResponse, limit)
-        return ExecResult(said.exit_code, said.stdout[:_MAX_OUTPUT], said.stderr[:_MAX_OUTPUT])
+        return ExecResult(said.exit_code, said.stdout, said.stderr)
 
     async def close(self) -> None:
         await self._channel.close()

@@ -27,7 +27,7 @@ class DeadlineExceeded(CriError):
 
 
 class NoSuchContainer(CriError):
-    """The container does not exist in the runtime, or no longer does."""
+    """The runtime has no such container."""
 
 
 class ContainerState(IntEnum):
@@ -65,7 +65,7 @@ class ContainerDetails:
 
     @property
     def restart_count(self) -> int:
-        """Return the kubelet's count of restarts; 0 if it is missing or invalid."""
+        """Return the kubelet's restart count; 0 if it is missing or invalid."""
         text = self.annotations.get(RESTART_COUNT, "")
         return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
 
@@ -133,11 +133,11 @@ class Runtime(Protocol):
         ...
 
     async def stop(self, container_id: str, grace: int) -> None:
-        """Stop a container; after ``grace`` seconds it is killed."""
+        """Stop a container, killing it after ``grace`` seconds."""
         ...
 
     async def execute(self, container_id: str, command: Sequence[str], seconds: float) -> ExecResult:
-        """Run a command in a container; 0 ``seconds`` means no timeout. Raises ``DeadlineExceeded``."""
+        """Run a command in a container, without a timeout if ``seconds`` is 0. Raises ``DeadlineExceeded``."""
         ...
 
     async def close(self) -> None: ...

@@ -34,7 +34,7 @@ class Due:
     """Result of evaluating a schedule. ``run`` is the scheduled time of the job to start now, if any."""
 
     run: datetime | None
-    #: Seconds until the next time; None if there is none.
+    #: Seconds until the next scheduled time; None if there is none.
     wait: float | None
     #: Whether more than MANY runs were missed.
     many: bool = False
@@ -247,7 +247,7 @@ def status_of(
 
 
 def status_patch(wanted: Mapping[str, Any], present: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the merge patch that turns the present status into the wanted one; empty if they are equal."""
+    """Return the merge patch that turns the present status into the desired one; empty if they are equal."""
     patch = {key: value for key, value in wanted.items() if present.get(key) != value}
     gone = {key: None for key in ("type", "active") if key in present and key not in wanted}
     return {**patch, **gone}

@@ -102,7 +102,7 @@ def _state(pod: Pod, limit: int) -> str:
         return "terminating"
     if has_failed(pod, limit):
         return "failed" if pod.status.phase == "Failed" else f"restarted more than {limit} times: counts as failed"
-    return "runs" if is_active(pod) else str(pod.status.phase).lower()
+    return str(pod.status.phase or "Pending").lower()
 
 
 async def plan(client: Client, stored: Stored, enabled: Enabled) -> str:  # noqa: ARG001
@@ -132,7 +132,7 @@ def todo(found: Situation) -> list[str]:
 
 
 async def explain_object(client: Client, stored: Stored, enabled: Enabled) -> Report:  # noqa: ARG001
-    """Explain the state of the job, its next step, and suggested actions."""
+    """Explain the state of the job and its next step, and suggest actions."""
     found = await situation(client, stored)
     status: Mapping[str, Any] = stored.get("status") or {}
     counts = ", ".join(f"{status.get(name, 0)} {name}" for name in ("desired", "active", "succeeded", "failed"))
@@ -145,7 +145,7 @@ async def explain(client: Client, pod: Pod, stored: Stored, enabled: Enabled) ->
     """Explain a Pod's role in its job."""
     found = await situation(client, stored)
     name = pod.spec.target_node
-    lines = [f"of node {name or 'none'}: {_state(pod, restart_limit(found.job))}"]
+    lines = [f"created for node {name or 'none'}: {_state(pod, restart_limit(found.job))}"]
     node = found.nodes.get(name)
     if node is None:
         lines.append("its node is gone")

@@ -67,8 +67,8 @@ def fit_of(template: Mapping[str, Any]) -> Fit:
 
 
 def _requests(spec: Mapping[str, Any]) -> dict[str, Quantity]:
-    """Return the requests of the Pod: the sum over its containers, or the largest init container plus sidecars if that
-    is more, plus the overhead. Zero requests, of which there may be thousands, are omitted."""
+    """Return the requests of the Pod: the overhead plus the sum over its containers or the peak during initialization,
+    whichever is larger. Zero requests, of which there may be thousands, are omitted."""
     running: dict[str, Quantity] = {}
     peak: dict[str, Quantity] = {}
     for container in spec.get("initContainers") or ():
@@ -234,8 +234,8 @@ def next_step(
     seen_failures: int,
 ) -> Step:
     """Return the next step. ``fitting`` holds the known nodes that can run a new Pod or keep their current Pod;
-    ``started`` is the start time of the job; ``seen_failures`` is the number of failed Pods it has already been paused
-    for."""
+    ``started`` is the start time of the job; ``seen_failures`` is the number of failed Pods for which the job has
+    already been paused."""
     spec, limit = job.spec, restart_limit(job)
     counts, never = counted(pods, limit), spec.completion_policy.type == NEVER
     on_node: dict[str, list[Pod]] = {}
@@ -280,7 +280,7 @@ def next_step(
     return step(Next.RUN, delete=unfit, create=to_run[: max(0, room)], crowded=room < 0)
 
 
-#: Phases after each step.
+#: Phase after each step.
 _PHASES: Final = {
     Next.COUNT: FAILED,
     Next.PAUSE: PAUSED,

@@ -117,7 +117,7 @@ class BroadcastJobReconciler(JobReconciler[BroadcastJob, _State]):
     # ---- reconcile
 
     def end_of(self, job: BroadcastJob) -> End | None:
-        """Return when the job ended and how long it is kept, or None. [BJ-10, BJ-16]"""
+        """Return when the job ended and how long to keep it; None if it has not ended. [BJ-10, BJ-16]"""
         if not is_finished(job):
             return None
         ended = parsed_rfc3339(job.status.completion_time) if job.status is not None else None
@@ -166,8 +166,8 @@ class BroadcastJobReconciler(JobReconciler[BroadcastJob, _State]):
         """Delete and create Pods, and return the resulting counts. [BJ-12, BJ-24]"""
         limit, counts = restart_limit(job), step.counts
         stopped = {pod.metadata.uid for pod in step.delete if not has_failed(pod, limit)}
-        # ``before`` counts Pods stopped by an earlier reconcile in which a write failed. They are not running, but have
-        # not ended yet.
+        # ``before`` counts Pods stopped by an earlier reconcile in which a write failed. They are no longer active,
+        # but their phase is not final yet.
         counted = {pod.metadata.uid for pod in pods if has_failed(pod, limit) or pod.status.phase == "Succeeded"}
         if step.next is Next.RUN:
             state.stopped &= {pod.metadata.uid for pod in pods}  # while the job runs, Pods that are gone do not count

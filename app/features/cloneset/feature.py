@@ -84,7 +84,7 @@ FEATURE: Final = Feature(
         # write.
         Gate(MANAGED_FIELDS, "Keeps metadata.managedFields on the Pods of CloneSets, StatefulSets and DaemonSets"),
         # OpenKruise recreates one Pod for each surge Pod instead.
-        Gate("CloneSetInPlaceSurge", "With maxSurge, updates Pods in place and then deletes the surge Pods again"),
+        Gate("CloneSetInPlaceSurge", "With maxSurge, updates Pods in place and then deletes the surge Pods"),
     ),
     flags=(engine.EXPECTATION_TIMEOUT, "cloneset-scaling-exclude-preparing-delete"),
     protected=(Protected(CLONE_SET, cascading="replicas"),),

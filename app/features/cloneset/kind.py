@@ -149,7 +149,7 @@ def _int_or_text(text: Any) -> int | str | None:
 
 
 def int32(text: Any) -> int | None:
-    """Return the text as a number, or None if it is not a number or has more than 32 bits."""
+    """Return the text as a number, or None if it is not a number or does not fit into 32 bits."""
     # A value that is not a number (such as a percentage) stays in its annotation, where the controller reads it.
     number = int(text) if isinstance(text, str) and _digits(text) else None
     return number if number is not None and -_INT32_MAX <= number <= _INT32_MAX else None

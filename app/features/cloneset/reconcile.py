@@ -246,7 +246,7 @@ def initial_metadata_of(context: ControllerContext) -> InitialMetadata:
 
 
 def initial_metadata(sets: Store[CloneSet]) -> InitialMetadata:
-    """Return a function that returns the metadata to write to a new Pod together with its initial conditions. A Pod
+    """Return a function that provides the metadata to write to a new Pod along with its initial conditions. A Pod
     without a preNormal hook becomes Normal when it is scheduled; an unschedulable Pod gets only its conditions.
     [CS-135]"""
 
@@ -272,7 +272,7 @@ def initial_metadata(sets: Store[CloneSet]) -> InitialMetadata:
 
 
 def least_available_of(context: ControllerContext) -> LeastAvailable:
-    """Return a function that returns the minimum number of available Pods: replicas minus maxUnavailable, which counts
+    """Return a function that computes the minimum number of available Pods: replicas minus maxUnavailable, which counts
     as at least 1."""
     gates = Gates.of(context.enabled)
 

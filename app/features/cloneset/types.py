@@ -88,8 +88,8 @@ class UpdateStrategyV1Alpha1(_RollingFields):
     """UpdateStrategy describes how a template change is rolled out to existing Pods."""
 
     type: str = ""
-    """ReCreate (the default), InPlaceIfPossible and InPlaceOnly, as podUpdatePolicy in v1beta1; OnDelete updates Pods
-    only when they are deleted."""
+    """ReCreate (the default), InPlaceIfPossible and InPlaceOnly work like podUpdatePolicy in v1beta1; OnDelete
+    updates Pods only when they are deleted."""
     in_place_update_strategy: InPlaceUpdateStrategyV1Alpha1 | None = None
     """Parameters of in-place updates."""
 

@@ -63,7 +63,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """The update strategy in either version. ``fields`` holds its rollout fields, or None if it has none."""
+    """The update strategy in either version. ``fields`` contains the rollout fields; None if there are none."""
 
     path: Path
     type_error: FieldError | None
@@ -264,8 +264,8 @@ def errors(spec: Mapping[str, Any], *, older: bool) -> Iterator[FieldError]:
 
 
 def warnings(spec: Mapping[str, Any], pods_refused: Mapping[str, str], *, older: bool) -> Iterator[FieldError]:
-    """Yield likely mistakes. ``pods_refused`` maps the names of Pods that must not be in podsToDelete to the
-    reasons."""
+    """Yield warnings about likely mistakes. ``pods_refused`` maps the names of Pods that must not be in podsToDelete
+    to the reasons."""
     for name in ("minReadySeconds", "revisionHistoryLimit"):
         if _is_negative(spec.get(name)):
             yield invalid(SPEC.child(name), spec[name], NOT_NEGATIVE)

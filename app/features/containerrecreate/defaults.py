@@ -53,7 +53,7 @@ def with_pod(obj: Mapping[str, Any], pod: Mapping[str, Any], *, virtual_node: bo
 def _fill(wanted: dict[str, Any], container: Mapping[str, Any], status: Mapping[str, Any]) -> None:
     hook = (container.get("lifecycle") or {}).get("preStop")
     if isinstance(hook, dict):
-        # Includes sleep, which OpenKruise turns into a hook that does nothing and fails. [CRR-61]
+        # Includes sleep, which OpenKruise turns into an empty hook that fails. [CRR-61]
         wanted["preStop"] = {key: hook[key] for key in ("exec", "httpGet", "tcpSocket", "sleep") if key in hook}
         if "httpGet" in hook and container.get("ports"):
             wanted["ports"] = container["ports"]

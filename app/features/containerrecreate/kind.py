@@ -19,7 +19,7 @@ from app.kube.objects import ObjectMeta
 from app.pods.predicates import controller_reference
 
 # Conversion: two annotations of v1alpha1 are status fields in v1beta1. The annotations are kept in both directions.
-# Each direction may lose data, which app.api.conversion preserves. [CRR-1]
+# app.api.conversion preserves data that either direction would lose. [CRR-1]
 
 _SNAPSHOT: Final = "containerStatusSnapshot"
 _FIELDS: Final = {"name": str, "ready": bool, "restartCount": int, "containerID": str}
@@ -139,7 +139,7 @@ CONTAINER_RECREATE_REQUEST: Final = KindDefinition(
     group=names.APPS_GROUP,
     kind="ContainerRecreateRequest",
     plural="containerrecreaterequests",
-    access=Access("restarts containers of Pods in its namespace, which edit may delete", view=True, edit=True),
+    access=Access("restarts containers of Pods in its namespace, which the edit role may delete", view=True, edit=True),
     short_names=("crr",),
     versions=(
         Version(names.V1BETA1, ContainerRecreateRequest, _COLUMNS, notes=_NOTED),
@@ -159,7 +159,7 @@ decode_request: Final = ContainerRecreateRequest.model_validate_json
 
 
 def request_for(pod: ObjectMeta, name: str, containers: Iterable[str], **spec: Any) -> dict[str, Any]:
-    """Return a request that recreates these containers of a Pod, which owns it."""
+    """Return a request to recreate these containers of a Pod. The Pod owns the request."""
     owner = controller_reference("v1", "Pod", pod.name, pod.uid)
     return {
         "apiVersion": REQUESTS.api_version,

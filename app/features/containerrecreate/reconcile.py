@@ -45,7 +45,7 @@ class ContainerRecreateRequestReconciler:
         self._clock = client.clock
         self._requests = requests
         self._pods = pods
-        #: Our last writes to requests, and to Pods whose readiness they changed. The caches must reflect these writes.
+        #: Our last writes to requests and to the readiness of Pods. The caches must reflect these writes.
         self._written = ResourceVersionExpectations(client.clock)
         self._marked = ResourceVersionExpectations(client.clock)
         #: Locks by Pod UID. They serialize the requests that change a Pod's readiness.

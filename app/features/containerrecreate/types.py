@@ -151,7 +151,7 @@ class Condition(ApiModel):
     """Condition describes one aspect of the request's state."""
 
     type: Annotated[str, Keywords({"maxLength": 316, "pattern": f"^({_SUBDOMAIN}/)?({_LABEL_NAME})$"})]
-    """Type of the condition. PreRecreateGrace: the request keeps the Pod not ready."""
+    """Type of the condition. PreRecreateGrace means that the request keeps the Pod not ready."""
     status: Annotated[str, enum("True", "False", "Unknown")]
     """One of True, False and Unknown."""
     observed_generation: Annotated[Int64, _NOT_NEGATIVE] = 0

@@ -65,7 +65,7 @@ async def mutate(lookups: Lookups, enabled: Enabled, review: Review) -> Decision
     try:
         if not await lookups.may_read_pod(review, spec["podName"]):
             user, name = shortened(review.username), shortened(spec["podName"])
-            detail = f"user {user} cannot get Pods in namespace {review.namespace}; a request reveals data of its Pod"
+            detail = f"user {user} cannot get Pods in namespace {review.namespace}; a request reveals Pod data"
             return Denied(str(forbidden(_POD_NAME, f"{name}: {detail}")), code=403)
         pod = await lookups.pod(review.namespace, spec["podName"])
         if pod is None:

@@ -47,7 +47,7 @@ def parsed(obj: Mapping[str, Any]) -> DaemonSet:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """Inputs to the plans for one DaemonSet. ``ordered``: its revisions, oldest first, including the current one."""
+    """Inputs to the plans for one DaemonSet. ``ordered`` holds all revisions, oldest first, including ``update``."""
 
     resolved: ResolvedSpec
     observed: Observed

@@ -72,7 +72,7 @@ class DaemonSetReconciler(WorkloadReconciler[DaemonSet, DaemonSetState, Resolved
         return resolve_spec(workload, self._gates)
 
     def may_adopt(self, resolved: ResolvedSpec, pod: Pod) -> bool:  # noqa: ARG002
-        """Return whether Pods may be adopted: not with an empty selector, which matches all Pods. [DS-20, DS-69]"""
+        """Return whether Pods may be adopted. An empty selector matches all Pods, so it adopts none. [DS-20, DS-69]"""
         return not resolved.selector.empty
 
     def watches(self) -> list[Watch[Any]]:
@@ -149,7 +149,7 @@ class DaemonSetReconciler(WorkloadReconciler[DaemonSet, DaemonSetState, Resolved
 
 NAME: Final = "daemonset-controller"
 DAEMON_SETS: Final = Watched.kind(DAEMON_SET, DaemonSet)
-#: Revisions of DaemonSets. The label with their hash differs from that of other workloads' revisions.
+#: Revisions of DaemonSets, whose hash label differs from that of other workloads' revisions.
 DAEMON_REVISIONS: Final = REVISIONS.selected("ControllerRevisions of DaemonSets", names.CONTROLLER_REVISION_HASH)
 WATCHED: Final = (DAEMON_SETS, PODS, DAEMON_REVISIONS, NODES)
 
@@ -175,7 +175,7 @@ def daemonset_controller(context: ControllerContext) -> Reconciling:
 
 
 def least_available_of(context: ControllerContext) -> LeastAvailable:
-    """Return a function that returns the minimum number of available Pods: the desired number minus maxUnavailable,
+    """Return a function that computes the minimum number of available Pods: the desired number minus maxUnavailable,
     which counts as at least 1."""
     gates = Gates.of(context.enabled)
 

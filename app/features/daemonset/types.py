@@ -75,7 +75,7 @@ class _Spec(ApiModel):
     min_ready_seconds: Int32 = 0
     """Seconds a Pod must be ready to be available. Defaults to 0."""
     burst_replicas: IntOrString | None = None
-    """Maximum number or percentage (of eligible nodes, rounded down, to at least 1) of Pods that are created, or
+    """Maximum number or percentage (of eligible nodes, rounded down, at least 1) of Pods that are created, or
     deleted, at once. Defaults to 250."""
     revision_history_limit: Int32 | None = None
     """Number of old revisions to keep. Defaults to 10."""

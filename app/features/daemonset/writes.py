@@ -51,7 +51,7 @@ class DaemonSetState(WorkloadState[ResolvedSpec]):
 
     nodes: dict[str, NodeFacts] = field(default_factory=dict)
     daemon_pods: dict[str, DaemonPod] = field(default_factory=dict)
-    #: By node: seconds to keep finished Pods, and since when. [DS-29]
+    #: By node: seconds for which finished Pods are kept, and the start of that period. [DS-29]
     ended: dict[str, tuple[float, float]] = field(default_factory=dict)
     #: Numbers in the last warning about maxUnavailable. [DS-78]
     limit_reported: tuple[int, int] | None = None
@@ -255,8 +255,8 @@ class DaemonSetUpdater(Updater):
 
 
 class DaemonSetImagePuller(ImagePuller):
-    """Pulls images that old revisions do not use: when an update begins, or once the required number of updated Pods is
-    ready."""
+    """Pulls images that old revisions do not use, either when an update begins or once the required number of updated
+    Pods is ready."""
 
     warns = True  # [DS-65]
 

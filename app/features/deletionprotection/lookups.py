@@ -73,7 +73,7 @@ class NamespaceContent(NamedTuple):
     objects: _Counted[Any]
 
 
-#: In the order in which they are counted. The API server filters out finished Pods. [DP-22, DP-23]
+#: Contents of a namespace in counting order. The API server filters out finished Pods. [DP-22, DP-23]
 CONTENTS: Final = (
     NamespaceContent("pods", "active pods", _metadata_of(PODS, _NOT_FINISHED)),
     NamespaceContent("pvc", '"Bound" status pvc', _Counted(PERSISTENTVOLUMECLAIMS, _decode_claim, _is_bound)),

@@ -28,7 +28,7 @@ def is_ours(group: str) -> bool:
 
 
 class Cascading(StrEnum):
-    """What the value ``Cascading`` checks before an object of a kind may be deleted."""
+    """The check that the value ``Cascading`` requires before an object of a kind may be deleted."""
 
     REPLICAS = "replicas"
     NAMESPACE = "namespace"
@@ -125,7 +125,7 @@ def parse_table(text: str, source: str) -> tuple[ProtectedKind, ...]:
 
 
 def find_kind(table: Iterable[ProtectedKind], name: str) -> ProtectedKind | None:
-    """Find a kind by its kind, resource or short name, optionally with its group after a dot.
+    """Find a kind by kind name, resource name or short name, optionally followed by a dot and its group.
 
     If several kinds share a name, the first row wins, because kubectl prefers the built-in kind.
     """

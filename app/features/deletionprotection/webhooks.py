@@ -37,7 +37,8 @@ from app.kube.admission import (
 )
 from app.kube.errors import Forbidden, KubeError, message_of
 
-#: Records a denial of kind, namespace (or "" for cluster-scoped objects), name and user. [DP-40, DP-41, DP-55]
+#: Records a denial, given the object's kind, namespace ("" if cluster-scoped) and name, and the user. [DP-40, DP-41,
+#: DP-55]
 Refused: TypeAlias = Callable[[str, str, str, str], None]
 
 GATE: Final = "ResourcesDeletionProtection"
@@ -101,7 +102,8 @@ def deletion_webhook(kind: ProtectedKind) -> Webhook:
         # For our own kinds, the webhook also handles writes (CS-173), whether the object is labeled or not.
         object_selector=None if ours else LABELED,
         match_conditions=_DELETED_WITH_LABEL if ours else (),
-        # If the gate is off, these webhooks are not registered; the others stay registered and allow everything. [DP-5]
+        # If the gate is off, the webhooks of kinds without ``Cascading`` are not registered; the others stay registered
+        # and allow everything. [DP-5]
         gate=GATE if kind.cascading is Cascading.NOTHING else "",
         # Unknown versions of a built-in kind are allowed. [DP-7]
         unknown_passes=not ours,

@@ -42,7 +42,7 @@ from app.pods.predicates import is_active
 
 Json = dict[str, Any]
 POLL_SECONDS: Final = 0.5
-#: Label by which the job selects the Pod. Removed once the job has ended.
+#: Label by which the job selects the Pod; removed once the job has ended.
 LABEL: Final = "pykruise.io/debug"
 _ENDED: Final = ("Succeeded", "Failed", "Error")
 _MAX_NAME: Final = 40
@@ -187,7 +187,7 @@ async def _begun(call: Call, pod: str, container: str, job: str) -> str:
 
 
 async def _refusal(call: Call, job: str) -> str:
-    """Return why no container was added, from the manager's events."""
+    """Return why no container was added, as recorded in the manager's events."""
     query = f"involvedObject.kind={OWNER.kind},involvedObject.name={job}"
     events = (await call.client.list(EVENTS, call.namespace, field_selector=query)).items
     found = [str(one.get("message")) for one in events if one.get("reason") == "CreateFailed"]
@@ -281,7 +281,7 @@ def _why_not(pod: Pod, containers: frozenset[str]) -> str:
 
 
 async def explain_object(client: Client, stored: Stored, enabled: Enabled) -> Report:  # noqa: ARG001
-    """Explain the state of the job, its next step, and suggested actions."""
+    """Explain the state of the job and its next step, and suggest actions."""
     status: Mapping[str, Any] = stored.get("status") or {}
     counts = ", ".join(f"{status.get(name, 0)} {name}" for name in ("match", "running", "succeeded", "failed"))
     phase = one_line(f"status: {status.get('phase') or 'none yet'}: {counts}")
@@ -319,7 +319,7 @@ DEBUG: Final = Verb(
         Option("image", "Image of the container", takes="IMAGE"),
         Option("target", "Share the process namespace of this container", short="c", takes="CONTAINER"),
         Option("name", "Name of the container; random by default", takes="NAME"),
-        Option("timeout", "How long to wait until the container runs, such as 5m", default="120", takes="DURATION"),
+        Option("timeout", "Maximum time to wait for the container to run, such as 5m", default="120", takes="DURATION"),
         Option("no-attach", "Only print the command to attach", flag=True),
     ),
     debug,

@@ -26,7 +26,7 @@ EPHEMERAL_JOB: Final = KindDefinition(
     kind="EphemeralJob",
     plural="ephemeraljobs",
     access=Access(
-        "adds containers to Pods in its namespace, where edit may already run commands (pods/exec)",
+        "adds containers to Pods in its namespace, where the edit role can already run commands (pods/exec)",
         view=True,
         edit=True,
     ),

@@ -19,17 +19,17 @@ from app.kube.objects import Pod
 from app.kube.selectors import Selector
 from app.pods.predicates import FINISHED, is_active
 
-# The initial Pods of a job. They count toward ``replicas`` even if they are deleted. They are recorded in an annotation
-# of the job before a container is added, and only if ``replicas`` is set: otherwise, no Pod can take another Pod's
-# place. [EJ-17]
+# The initial Pods of a job. They count toward ``replicas`` even if they are deleted. If ``replicas`` is set, they are
+# recorded in an annotation of the job before a container is added. If it is not set, no Pod can take another Pod's
+# place, so no record is needed. [EJ-17]
 
-#: All annotations of an object share 256 KiB. Pods beyond these limits are not recorded.
+#: All annotations of an object share 256 KiB. No Pod is added to a record that would exceed these limits.
 MAX_BYTES: Final = 128 * 1024
 MAX_PODS: Final = 2_000
 
 
 class Begun(msgspec.Struct, frozen=True):
-    """A recorded Pod. ``succeeded``: whether its containers have been observed to succeed."""
+    """A recorded Pod. ``succeeded`` is set once its containers have been observed to succeed."""
 
     pod: str
     succeeded: bool = False
@@ -53,8 +53,8 @@ def recorded(text: str) -> Record:
 
 
 def merged(one: Record, other: Record) -> Record:
-    """Merge two records. A Pod that succeeded in either counts as succeeded. If together they exceed the limit, the
-    second is dropped: users may replace the annotation any number of times."""
+    """Merge two records. A Pod that succeeded in either counts as succeeded. The second record is dropped if the result
+    would exceed the limit, because users can replace the annotation any number of times."""
     if not other or one is other or one == other or len(one.keys() | other.keys()) > MAX_PODS:
         return one
     found = {**one}
@@ -65,8 +65,8 @@ def merged(one: Record, other: Record) -> Record:
 
 
 def begun_with(record: Record, pods: Iterable[Pod], succeeded: Iterable[str]) -> Record:
-    """Return the record with these Pods added and the UIDs in ``succeeded`` marked as such. Return the same object if
-    nothing changes or the result would exceed the limits."""
+    """Return the record with these Pods added and those with a UID in ``succeeded`` marked as succeeded. Return the
+    same object if nothing changes or the result would exceed the limits."""
     new: dict[str, Begun] = {}
     for pod in pods:
         if (uid := pod.metadata.uid) not in record:
@@ -82,7 +82,7 @@ def begun_with(record: Record, pods: Iterable[Pod], succeeded: Iterable[str]) ->
 
 
 def is_needed(record: Record, saved: Record, begins: Container[str], there: Container[str]) -> bool:
-    """Return whether the record must be written before anything else is done. ``saved`` is the stored record;
+    """Return whether the record must be written before any other object. ``saved`` is the stored record;
     ``begins`` holds the UIDs of Pods about to get their containers; ``there`` holds the UIDs of all existing Pods.
     Containers in an existing Pod serve as its record, so taking over a job requires no writes."""
     if record is saved:
@@ -94,7 +94,7 @@ def is_needed(record: Record, saved: Record, begins: Container[str], there: Cont
 
 
 def written(record: Record) -> str:
-    """Return the annotation value."""
+    """Return the record as an annotation value."""
     body: dict[str, Any] = {
         uid: {"pod": one.pod, "succeeded": True} if one.succeeded else {"pod": one.pod} for uid, one in record.items()
     }
@@ -104,7 +104,7 @@ def written(record: Record) -> str:
 # Next step of an EphemeralJob. [EJ-6 … EJ-17]
 
 MARK: Final = "KRUISE_EJOB_ID"
-"""Environment variable of each added container, with the job's UID. [EJ-7]"""
+"""Environment variable that holds the job's UID in each added container. [EJ-7]"""
 _BEGIN: Final = datetime.min.replace(tzinfo=UTC)
 
 
@@ -121,8 +121,8 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The next step and the resulting status. ``conditions``: tuples of type, reason and message; ``record``: the Pods
-    started so far."""
+    """The next step and the resulting status. ``conditions`` are tuples of type, reason and message; ``record`` holds
+    the Pods started so far."""
 
     phase: str
     match: int
@@ -277,7 +277,7 @@ def broken() -> Step:
 
 
 def _phase(match: int, counts: Mapping[State, int]) -> tuple[str, tuple[str, str, str] | None]:
-    """Return the phase and its condition, except for failures. [EJ-11, EJ-14]"""
+    """Return the phase and its condition, if any. The caller adds the conditions of failures. [EJ-11, EJ-14]"""
     succeeded, failed = counts[State.SUCCEEDED], counts[State.FAILED]
     if match == 0:
         return WAITING, ("MatchedEmpty", "MatchEmpty", "job match no pods")

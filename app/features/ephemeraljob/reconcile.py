@@ -45,7 +45,7 @@ from app.kube.store import Change, Store, key_of
 from app.pods.predicates import FINISHED
 from app.workloads.jobs import End, JobReconciler, JobState, write_each
 
-# Reconcile: read caches, add containers to Pods, write the status. [EJ-3 … EJ-17]
+# Reads caches, adds containers to Pods, and writes the status. [EJ-3 … EJ-17]
 
 OWNER: Final = EPHEMERAL_JOB.resource()
 FINALIZER: Final = names.EPHEMERAL_JOB_CLEANUP
@@ -90,7 +90,7 @@ class _State(JobState):
 
 
 class EphemeralJobReconciler(JobReconciler[EphemeralJob, _State]):
-    """Reconciles EphemeralJobs. ``options`` are passed to the base class; expectations are tracked per Pod. [EJ-13]"""
+    """Reconciles EphemeralJobs. ``options`` are passed to the base class. Expectations are tracked per Pod. [EJ-13]"""
 
     def __init__(
         self, client: Client, jobs: Store[EphemeralJob], pods: Store[Pod], events: EventRecorder, **options: float
@@ -104,16 +104,16 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, _State]):
     # ---- event mapping (EJ-13, EJ-16)
 
     def keys_for_job(self, change: Change[EphemeralJob]) -> Iterable[ObjectKey]:
-        """Return the job as the base class does, and drop the selector of a deleted job."""
+        """Return the job's key as the base class does, and drop the compiled selector of a deleted job."""
         metadata, state = change.object.metadata, self._states.get(key_of(change.object))
         if change.new is None:
             self._selectors.pop(metadata.uid, None)
         elif state is not None and state.record_version == metadata.resource_version:
-            return ()  # our own write of the record, already in effect
+            return ()  # caused by our own write of the record
         return super().keys_for_job(change)
 
     def keys_for_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
-        """Return the jobs that select the Pod, unless nothing relevant changed."""
+        """Return the jobs that select the Pod or have containers in it, unless nothing relevant changed."""
         old, new = change.old, change.new
         if old is not None and new is not None and _facts(old) == _facts(new):
             return []
@@ -155,7 +155,7 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, _State]):
     # ---- reconcile
 
     def end_of(self, job: EphemeralJob) -> End | None:
-        """Return when the job ended and how long it is kept, or None. [EJ-4]"""
+        """Return when the job ended and how long it is kept, or None if it has not ended. [EJ-4]"""
         if job.status is None or not job.status.completion_time:
             return None
         return End(parsed_rfc3339(job.status.completion_time), _ttl(job))
@@ -170,7 +170,7 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, _State]):
         if FINALIZER in job.metadata.finalizers:
             return False
         containers = [{"resources": {}, **one} for one in job.spec.template.ephemeral_containers]
-        # Add ``resources`` to the containers, as OpenKruise's first write does: clients compare them.
+        # Add ``resources`` as OpenKruise's first write does, because clients compare the containers.
         spec = {"template": {"ephemeralContainers": containers}}
         await self._finalize(job, state, lambda there: [*(one for one in there if one != FINALIZER), FINALIZER], spec)
         return True

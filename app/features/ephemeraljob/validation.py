@@ -1,4 +1,4 @@
-"""Validates EphemeralJobs. Pure; messages, paths and their order are OpenKruise's. [EJ-1, EJ-2]"""
+"""Validates EphemeralJobs with the messages, paths and order of OpenKruise. Pure. [EJ-1, EJ-2]"""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ def by_image(job: ImagePullJob) -> list[str]:
 
 
 def tag_key(repository: str, tag: str) -> str:
-    """Return the key of a tag in the index :data:`BY_IMAGE`; no repository contains a space."""
+    """Return the key of a tag in the index :data:`BY_IMAGE`. It is unique: no repository contains a space."""
     return f"{repository} {tag}"
 
 

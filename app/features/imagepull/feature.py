@@ -208,7 +208,7 @@ FEATURE: Final = Feature(
     name="imagepull",
     kinds=(IMAGE_PULL_JOB, IMAGE_LIST_PULL_JOB, NODE_IMAGE),
     controllers=(NODE_IMAGE_CONTROLLER, IMAGE_PULL_JOB_CONTROLLER, IMAGE_LIST_PULL_JOB_CONTROLLER),
-    # Served even while the gates are disabled, so that requests are rejected with that reason. [IMG-2]
+    # Served even if the gates are off, so that requests are denied with a message that names them. [IMG-2]
     admission=(AdmissionPart(decisions, webhooks=webhooks.WEBHOOKS),),
     provides=(Provides(NodeAgents, node_agents, watched=(WATCHED_NODE_IMAGES, AGENT_PODS)),),
     gates=(DAEMON_GATE, JOB_GATE),

@@ -44,7 +44,7 @@ IMAGE_PULL_JOB: Final = KindDefinition(
     kind="ImagePullJob",
     plural="imagepulljobs",
     access=Access(
-        "pulls an image on nodes with pull secrets of its namespace, as creating Pods there does", view=True, edit=True
+        "pulls an image on nodes with pull secrets of its namespace, as Pods there can", view=True, edit=True
     ),
     versions=(
         Version(names.V1BETA1, ImagePullJob, _PULL_COLUMNS),
@@ -59,7 +59,7 @@ _LIST_COLUMNS: Final = (
         "COMPLETED",
         "integer",
         ".status.completed",
-        "Number of images that succeeded or failed on every node.",
+        "Number of images whose pull succeeded or failed on every node.",
     ),
     AGE,
 )
@@ -69,7 +69,7 @@ IMAGE_LIST_PULL_JOB: Final = KindDefinition(
     kind="ImageListPullJob",
     plural="imagelistpulljobs",
     access=Access(
-        "pulls images on nodes with pull secrets of its namespace, as creating Pods there does", view=True, edit=True
+        "pulls images on nodes with pull secrets of its namespace, as Pods there can", view=True, edit=True
     ),
     versions=(
         Version(names.V1BETA1, ImageListPullJob, _LIST_COLUMNS),

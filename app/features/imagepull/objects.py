@@ -1,7 +1,7 @@
 """NodeImages as the controllers read them: frozen structs with only the fields they use.
 
-Each node has one NodeImage, which may hold hundreds of tags; models would take several times the memory. Writes are
-patches of the live object, so fields not declared here are preserved.
+Each node has one NodeImage, which may hold hundreds of tags; pydantic models would take several times the memory.
+Writes are patches of the live object, so fields not declared here are preserved.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ImageTag(Struct, frozen=True):
 
 
 class _Many(NamedTuple):
-    """Jobs of tags with more than ``_FEW`` jobs: UIDs by tag, and namespaces."""
+    """Jobs of the tags that have more than ``_FEW`` of them: UIDs by tag, and namespaces."""
 
     jobs: Mapping[str, Collection[str]]
     namespaces: Collection[str]

@@ -184,7 +184,7 @@ def told(namespace: str, claimed: Claimed) -> Iterator[tuple[str, str]]:
         shown = ", ".join(claimed.forbidden)
         yield (
             "PullSecretForbidden",
-            f"the manager may not get Secrets in namespace {namespace}, pulling without: {shown}. To allow it, add"
+            f"the manager may not read Secrets in namespace {namespace}; pulling without {shown}. To allow it, add"
             f" {namespace} to imagePullJob.secretNamespaces in the chart values, or bind ClusterRole"
             " kruise-manager-pull-secrets-role there to the manager's ServiceAccount",
         )

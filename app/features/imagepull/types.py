@@ -98,8 +98,8 @@ class ImagePullTemplate(ApiModel):
     sandbox_config: SandboxConfig | None = None
     """Pod metadata passed to the container runtime with each pull."""
     image_pull_policy: str = ""
-    """IfNotPresent (the default) skips nodes that have the image. With Always, every node contacts the registry, which
-    mutable tags require."""
+    """IfNotPresent (the default) skips nodes that have the image. With Always, every node contacts the registry;
+    mutable tags require that."""
 
 
 class ImagePullJobSpec(ImagePullTemplate):

@@ -153,7 +153,7 @@ def _tags_errors(name: str, tags: list[Mapping[str, Any]], path: Path) -> list[F
 
 
 def _selector_errors(spec: Mapping[str, Any]) -> list[FieldError]:
-    """Return the errors in selector and podSelector: nodes are selected by name, by label or by Pods. [IMG-7]"""
+    """Return the errors in selector and podSelector, which select nodes by name, by label or by Pods. [IMG-7]"""
     selector, pod_selector, path = spec.get("selector"), spec.get("podSelector"), _SPEC.child("selector")
     errors = []
     if selector is not None and pod_selector is not None:

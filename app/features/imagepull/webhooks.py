@@ -120,8 +120,8 @@ def mutate(kind: _Kind, clock: Clock, review: Review) -> Decision:
 def only_completes_pull_policy(given: Object, defaulted: Object) -> bool:
     """Return whether defaulting only adds fields of a pull policy. [IMG-4]
 
-    Without these fields, the policy means the same. OpenKruise omits them in v1beta1 in this case, and so does this
-    webhook, so that both store the same object.
+    These fields do not change the meaning of the policy. In this case, OpenKruise omits them in v1beta1, and so does
+    this webhook, so that both store the same object.
     """
     before, after = given.get("spec"), defaulted.get("spec")
     if not (

@@ -126,8 +126,8 @@ def _in_range(digits: str, where: str) -> int:
 
 
 # Launch barrier: which key of a Pod's barrier ConfigMap to add next. A container with priority p cannot start before
-# the key ``p_<p>`` exists. Keys are added from the highest priority down, each once all containers with a higher
-# priority are ready. [PM-146 … PM-150]
+# the key ``p_<p>`` exists. Keys are added from the highest priority down. A key is added once all
+# containers with a higher priority are ready. [PM-146 … PM-150]
 
 
 @dataclass(frozen=True, slots=True)

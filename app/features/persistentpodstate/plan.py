@@ -77,7 +77,7 @@ def native(found: NativeWorkload) -> Workload:
 
 
 def advanced(found: StatefulSet, *, start_ordinal: bool) -> Workload:
-    """Read an Advanced StatefulSet. ``start_ordinal``: whether spec.ordinals.start is respected."""
+    """Read an Advanced StatefulSet. ``start_ordinal`` is set if spec.ordinals.start is respected."""
     spec, metadata = found.spec, found.metadata
     replicas = REPLICAS if spec.replicas is None else spec.replicas
     start = spec.ordinals.start if start_ordinal and spec.ordinals is not None else 0
@@ -136,7 +136,7 @@ _ordinal = re.compile(r"-([0-9]{1,18})\Z", re.ASCII).search
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """The states to record, by Pod name, and the nodes of ready Pods that the cache does not have."""
+    """The states to record, by Pod name, and those nodes of ready Pods that are not in the cache."""
 
     states: Mapping[str, Record]
     unknown_nodes: Collection[str] = ()
@@ -370,14 +370,14 @@ _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def node_selector_with(state: PersistentPodState, record: PodState, spec: Json) -> Json | None:
-    """Return the Pod's node selector with the required labels added, or None if there are none. [PPS-33]"""
+    """Return the Pod's node selector with the required labels added, or None if no labels are required. [PPS-33]"""
     added = required_labels(state.spec, record.node_topology_labels)
     return {**(spec.get("nodeSelector") or {}), **added} if added else None
 
 
 def affinity_with(state: PersistentPodState, record: PodState, spec: Json) -> Json | None:
-    """Return the Pod's affinity with the preferred terms added, or None if there are none. Existing terms are not
-    repeated. [PPS-34]"""
+    """Return the Pod's affinity with the preferred terms added, or None if there are no such terms. Existing terms are
+    not repeated. [PPS-34]"""
     labels = record.node_topology_labels or {}
     terms: list[Json] = []
     for preferred in state.spec.preferred_persistent_topology or ():
@@ -404,7 +404,7 @@ def affinity_with(state: PersistentPodState, record: PodState, spec: Json) -> Js
 def restored_annotations(
     state: PersistentPodState, record: PodState, annotations: Mapping[str, str]
 ) -> Mapping[str, str]:
-    """Return recorded annotations that the Pod lacks, if the object enables restoring them. [PPS-36]"""
+    """Return the recorded annotations that the Pod lacks, or {} unless the object enables restoring them. [PPS-36]"""
     if state.metadata.annotations.get(names.RESTORE_POD_ANNOTATIONS) != "true":
         return {}
     wanted = {one.key for one in state.spec.persistent_pod_annotations or ()}

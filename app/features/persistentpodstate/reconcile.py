@@ -241,7 +241,7 @@ class PersistentPodStateReconciler:
         return live is not None and live.metadata.uid == workload.uid
 
     async def _record(self, key: ObjectKey, state: PersistentPodState) -> float:
-        """Write the status. Return the seconds until it must be checked again, or 0. Raises KubeError."""
+        """Write the status. Return the seconds until the next check, or 0 if none is needed. Raises KubeError."""
         target = state.spec.target_ref
         watched = target.group_kind in KNOWN_TARGETS
         if not watched and not self._is_listed(state):

@@ -16,7 +16,7 @@ NODE_POD_PROBES: Final = NODE_POD_PROBE.resource()
 
 
 class _Action(dict[str, Any]):
-    """A probe as JSON. All Pods of a marker have the same probe, on thousands of nodes, and share one object."""
+    """A probe as JSON. Equal probes share one object: a marker may have Pods on thousands of nodes."""
 
     __slots__ = ("__weakref__",)
 
@@ -25,7 +25,7 @@ _in_use: Final[WeakValueDictionary[bytes, _Action]] = WeakValueDictionary()
 
 
 class ContainerProbe(Struct, frozen=True):
-    """One probe of a container. Its action is kept as JSON for comparison."""
+    """One probe of a container. ``probe`` is kept as JSON for comparison."""
 
     name: str = ""
     container_name: str = ""

@@ -33,7 +33,7 @@ _is_scheme: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:").match
 _HANDLERS: Final = ("exec", "httpGet", "tcpSocket")
 #: Maximum number of probes. Longer lists are rejected without validating their entries.
 MAX_PROBES: Final = 256
-#: Maximum number of labels and annotations of one probe. The controller sets them on every Pod of a node.
+#: Maximum number of labels and annotations of one probe. The controller sets them on every probed Pod.
 MAX_MARKS: Final = 256
 
 
@@ -65,7 +65,7 @@ def _selector_errors(selector: Mapping[str, Any] | None) -> list[FieldError]:
 
 
 def _entry_errors(probe: Mapping[str, Any], path: Path, names: set[str], conditions: set[str]) -> list[FieldError]:
-    """Validate one entry. Like OpenKruise, stops at the first error in its name or target. [PPM-2]"""
+    """Validate one entry. Like OpenKruise, check the probe and its policies only if the rest is valid. [PPM-2]"""
     name, condition = probe.get("name") or "", probe.get("podConditionType") or ""
     policies = probe.get("markerPolicy") or []
     found = _name_error(probe, path, names)

@@ -72,7 +72,7 @@ class ServerlessProbesStep:
         markers.subscribe(self._changed)
 
     def __call__(self, draft: PodDraft, review: Review) -> None:
-        # If a Pod lists its markers, such as one created from an exported Pod, the list applies. [PW-19]
+        # If the Pod already lists its markers (it may be created from an exported Pod), the list applies. [PW-19]
         listed = draft.annotations.get(names.POD_PROBE_MARKER_LIST)
         its_own = frozenset(listed.split(",")) if listed else None
         matching = []

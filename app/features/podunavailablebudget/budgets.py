@@ -113,8 +113,8 @@ def entries_of(budget: PodUnavailableBudget) -> dict[str, str]:
 
 
 class Budgets:
-    """Checks disruptions of Pods against their budgets. ``waits``: seconds to wait for a budget's status to be
-    computed."""
+    """Checks disruptions of Pods against their budgets. ``waits`` is the number of seconds to wait for a budget's
+    status to be computed."""
 
     def __init__(
         self,
@@ -198,7 +198,7 @@ USERNAME: Final = "kruise-manager"
 
 
 class ControllerBudget:
-    """Checks disruptions by controllers against budgets. ``judged``: the disruptions whose feature gate is on."""
+    """Checks disruptions by controllers against budgets. ``judged`` holds the disruptions whose gate is on."""
 
     def __init__(self, keeper: Budgets, refused: Refused, judged: frozenset[Disruption]) -> None:
         self.keeper = keeper

@@ -157,7 +157,7 @@ def guarding(context: AdmissionContext) -> Decisions:
 
 
 def _any_of_the_files(claims: Claims) -> Callable[[str], Awaitable[bool]]:
-    """Return the check for whether any budget exists in standalone mode, where budgets are read from files."""
+    """Return the function that checks whether any budget exists in standalone mode, where files hold the budgets."""
 
     async def known(_namespace: str) -> bool:
         return bool(claims)

@@ -45,7 +45,8 @@ def parse_total(text: str) -> int | None:
 
 
 def protected_operations(given: Sequence[str] | None, annotations: Mapping[str, str]) -> tuple[ProtectedOperation, ...]:
-    """Return the operations in the field, else the known ones in the annotation, else the default. [PUB-65]"""
+    """Return the known operations in the field, or in the annotation if the field is empty, or the default if there are
+    none. [PUB-65]"""
     found = given or split_operations(annotations.get(names.PUB_PROTECT_OPERATIONS, ""))
     known = tuple(ProtectedOperation(item) for item in dict.fromkeys(found) if item in OPERATIONS)
     return known or DEFAULT_OPERATIONS
@@ -96,7 +97,7 @@ def to_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
 
 
 def canonical_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
-    """Set a missing observedGeneration to zero: v1alpha1 always has the field, v1beta1 omits zero."""
+    """Set a missing observedGeneration to zero: v1alpha1 always has the field, but v1beta1 omits zero."""
     as_object(obj.get("status")).setdefault("observedGeneration", 0)
     return obj
 

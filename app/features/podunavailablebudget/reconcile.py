@@ -49,8 +49,8 @@ class _LivePod:
 
 
 class BudgetReconciler:
-    """Reconciles budgets. ``statuses`` and ``grants`` are shared with the budget checks of this process; ``listed``:
-    see :class:`Workloads`."""
+    """Reconciles budgets. ``statuses`` and ``grants`` are shared with the budget checks of this process. For
+    ``listed``, see :class:`Workloads`."""
 
     def __init__(
         self,
@@ -199,8 +199,8 @@ class BudgetReconciler:
         return found
 
     def _going(self, budget: PodUnavailableBudget, members: Container[str]) -> dict[str, PodFacts]:
-        """Return Pods with an entry that are terminating or terminated in the cache and no longer belong to the budget.
-        [PUB-54]"""
+        """Return the Pods with an entry that no longer belong to the budget and, according to the cache, are
+        terminating or terminated. [PUB-54]"""
         found = (self._caches.pods.get(name, budget.metadata.namespace) for name in entries_of(budget))
         return {
             pod.metadata.name: facts
@@ -292,7 +292,7 @@ class BudgetReconciler:
         return failures[0] if failures else None
 
     def _record_of_others(self, key: ObjectKey, budget: PodUnavailableBudget, members: Members) -> None:
-        """Record an event if no Pods match or another budget covers them. [PUB-52, PUB-128]"""
+        """Record an event if no Pods match or other budgets protect some of them. [PUB-52, PUB-128]"""
         if not members.pods:
             self._event_once(key, budget, "NoPods", "No matching pods found", warning=False)
             return

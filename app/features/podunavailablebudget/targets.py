@@ -110,8 +110,8 @@ class Caches:
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """The active Pods of a budget and the number of desired Pods. ``watched``: changes to that number trigger a watch
-    event."""
+    """The active Pods of a budget and the number of desired Pods. ``watched`` is set if changes to that number trigger
+    a watch event."""
 
     pods: Sequence[Pod]
     expected: Expected
@@ -208,7 +208,7 @@ class Workloads:
         return Members(pods, Expected(sum(replicas.values()), gone), watched)
 
     async def _lacks_replicas(self, reference: OwnerReference) -> bool:
-        """Return whether the kind is served but has no number of replicas, as is the case for Job."""
+        """Return whether the kind is served but cannot be scaled, such as Job."""
         kind = (reference.group, reference.kind)
         if kind in self._caches.workloads or kind in self._listed():
             return False
@@ -295,7 +295,7 @@ class Workloads:
         return found.metadata
 
     async def _by_replicas(self, resource: Resource, name: str, namespace: str) -> _Found | None:
-        """Read spec.replicas; 0 if it is missing. [PUB-34]"""
+        """Read a workload of a listed kind. A missing spec.replicas counts as 0. [PUB-34]"""
         found: _Listed = await self._client.get(resource, name, namespace, decode=_decode_listed)
         if found.metadata.deletion_timestamp is not None:
             return None
@@ -304,7 +304,7 @@ class Workloads:
         return _Found(found.metadata.uid, max(0, wanted), watched=False)
 
     def above(self, pod: Pod) -> Sequence[Workload]:
-        """Return the watched workloads above the Pod. [PUB-122]"""
+        """Return the workloads above the Pod, up to the first one that is not cached. [PUB-122]"""
         found: list[Workload] = []
         reference = pod.metadata.controller
         while reference is not None and len(found) < MAX_HEIGHT:

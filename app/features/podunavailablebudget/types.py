@@ -64,9 +64,9 @@ class PodUnavailableBudgetStatus(ApiModel):
     observed_generation: Int64 = 0
     """Generation of the budget that this status reflects."""
     disrupted_pods: dict[str, Time] | None = None
-    """Pods whose deletion or eviction was granted, with the time of the grant. Removed once the Pod is gone."""
+    """Pods whose deletion or eviction was granted, with the time of the grant, until they are gone."""
     unavailable_pods: dict[str, Time] | None = None
-    """Pods whose update or resize was granted, with the time of the grant. Removed once the Pod is available again."""
+    """Pods whose update or resize was granted, with the time of the grant, until they are available again."""
     unavailable_allowed: Int32 = 0
     """Number of Pods that may become unavailable now."""
     current_available: Int32 = 0

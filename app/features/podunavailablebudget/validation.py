@@ -16,7 +16,7 @@ from app.kube.patches import same
 from app.kube.selectors import Operator, Requirement, Selector, go_label_selector, validate_selector
 from app.kube.text import first_of
 
-# Two checks for whether the selectors of two budgets can match the same Pod: a loose one, as in OpenKruise, and a
+# Two checks of whether the selectors of two budgets can match the same Pod: a loose one, as in OpenKruise, and a
 # strict one. A selector may have a hundred thousand values and be compared with a thousand others. Therefore it is
 # compiled once, and the cost of a comparison depends only on the smaller selector.
 
@@ -64,12 +64,12 @@ class PodScope:
 
     @cached_property
     def compiled(self) -> Selector | None:
-        """The selector; None, which matches nothing, if it is missing or invalid."""
+        """The selector, or None (which matches nothing) if it is missing, empty or invalid."""
         return effective_selector(self.selector)
 
     @cached_property
     def demands(self) -> Mapping[str, _Demand]:
-        """What the selector requires of each label; empty if it matches nothing."""
+        """Requirements of the selector by label; empty if the selector matches nothing."""
         by_key: dict[str, list[Requirement]] = {}
         for requirement in self.compiled.requirements if self.compiled is not None else ():
             by_key.setdefault(requirement.key, []).append(requirement)

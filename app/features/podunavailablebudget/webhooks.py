@@ -99,7 +99,7 @@ class BudgetLookups:
     """Objects that validation reads on demand: from the API server, or from files in standalone mode. [PUB-21]"""
 
     def __init__(self, enabled: bool, client: Client | None, stores: Stores) -> None:
-        """``enabled``: at least one of the two feature gates is on."""
+        """``enabled`` is set if at least one of the two feature gates is on."""
         self.enabled = enabled
         self._client = client
         self._live = LiveObjects(client, stores)

@@ -51,15 +51,15 @@ async def explain_object(client: Client, stored: Stored, _enabled: Enabled) -> R
     )
     notes = [] if rows else ["no namespace is selected"]
     if (stored.get("status") or {}).get("observedGeneration", 0) < stored["metadata"].get("generation", 0):
-        todo.append(f"the manager has not processed the last change: it requires --feature-gates={GATE}=true")
+        todo.append(f"the manager has not processed the last change; if this lasts, start it with --feature-gates={GATE}=true")
     return Report(head, _COLUMNS, rows, notes, todo)
 
 
 def _explained(
     rule: TargetRule, template: Template, namespaces: Iterable[ObjectMeta], copies: Mapping[str, Mapping[str, Any]]
 ) -> tuple[list[tuple[str, str, str]], list[str]]:
-    """Return a row per namespace that has or will have a copy, and suggested actions. ``copies``: the objects of the
-    template's kind and name by namespace."""
+    """Return a row per namespace that has or will have a copy, and suggested actions. ``copies`` holds the objects of
+    the template's kind and name by namespace."""
     known = {one.name: one for one in namespaces}
     targets = set(rule.namespaces({name: one.labels for name, one in known.items()}))
     ours = {name for name, copy in copies.items() if is_copy_of(copy, template)}

@@ -54,11 +54,11 @@ from app.kube.text import first_of
 from app.pods.predicates import BY_CONTROLLER, owner_key, refers_to
 from app.workloads.settings import WorkloadKind
 
-# Reconcile: read caches and copies, apply the plan, write the status. [RD-30 … RD-55]
+# Reads caches and copies, applies the plan, and writes the status. [RD-30 … RD-55]
 
 logger = logging.getLogger(__name__)
 
-#: Maximum number of namespaces in a batch, which are processed concurrently. The first batch has one. [RD-32]
+#: Maximum number of namespaces processed concurrently, as one batch. The first batch has one namespace. [RD-32]
 MAX_CONCURRENT_WRITES: Final = 32
 #: Maximum number of copies that are read one by one. Beyond that, a single list request is cheaper.
 MAX_SINGLE_READS: Final = 4
@@ -250,7 +250,7 @@ class ResourceDistributionReconciler:
     async def _one(
         self, state: _State, template: Template, namespace: str, exists: bool, copy: dict[str, Any] | None
     ) -> Failure | None:
-        """Update one target. ``exists``: whether the cache has our copy; ``copy``: the object as read."""
+        """Update one target. ``exists`` is set if the cache has our copy; ``copy`` is the object as read."""
         for _ in range(CREATE_ATTEMPTS):
             try:
                 if exists and copy is None:
@@ -264,7 +264,7 @@ class ResourceDistributionReconciler:
             try:
                 return await self._create(state, template, namespace)
             except AlreadyExists:
-                exists = True  # its creator may delete it before it is read
+                exists = True  # the object may be deleted before it is read
         what = f"{template.resource.kind} {namespace}/{template.name}"
         return Failure(
             namespace, CREATE_FAILED, f"{what} existed on every attempt to create it, but not when it was read"

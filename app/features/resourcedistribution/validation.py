@@ -1,4 +1,4 @@
-"""Validates ResourceDistributions. Pure; the API server checks the resource separately. [RD-12 … RD-14, RD-16,
+"""Validates ResourceDistributions. Pure. The API server checks the content of the resource. [RD-12 … RD-14, RD-16,
 RD-74]"""
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def warnings(given: ResourceDistribution) -> tuple[str, ...]:
         found.append(f"spec.targets.includedNamespaces: {', '.join(system)} never gets a copy")
     selects = bool(targets.namespace_selector and any(targets.namespace_selector.values()))
     if not (targets.all_namespaces or selects or set(listed_names(targets.included_namespaces)) - set(system)):
-        found.append("spec.targets: no namespace is a target: an empty selector selects none")
+        found.append("spec.targets: no namespace is a target, because an empty selector selects none")
     metadata = given.spec.resource.get("metadata")
     if isinstance(metadata, dict) and metadata.get("namespace"):
         found.append("spec.resource.metadata.namespace is ignored: each copy is created in its target namespace")

@@ -35,7 +35,7 @@ CheckResource: TypeAlias = Callable[[Mapping[str, Any]], Awaitable[FieldError | 
 
 
 def handlers(check: CheckResource, *, enabled: bool) -> tuple[Handler, ...]:
-    """Return the webhook declaration with its handler. ``enabled``: the feature gate is on."""
+    """Return the webhook declaration with its handler. ``enabled`` is set if the feature gate is on."""
     return (Handler(VALIDATE, validating(RESOURCE_DISTRIBUTION, partial(judge, check, enabled=enabled))),)
 
 

@@ -115,7 +115,7 @@ class RelatedObjects:
         return found.metadata.labels if found is not None else None
 
     def content_of(self, revision: str) -> Mapping[str, Any] | None:
-        """Return the recorded content of a revision; None if the revision was deleted."""
+        """Return the recorded content of a revision, or None if the revision was deleted."""
         return next((_content(one) for one in self.revisions if one.name == revision), None)
 
 
@@ -156,7 +156,7 @@ class Situation:
     related: RelatedObjects
 
     def obstacle(self, pod: Pod) -> str:
-        """Return the field that prevents an in-place update of the Pod."""
+        """Return the field that prevents an in-place update of the Pod, or ''."""
         _, revision = recorded(pod.metadata.annotations, self.view.name)
         before = self.related.content_of(revision)
         return obstacle(before, self.owner.spec.to_dict()) if before is not None else ""
@@ -317,8 +317,8 @@ def undo(stored: Stored, content: Mapping[str, Any]) -> Sequence[Mapping[str, An
 
 
 async def restart(client: Client, stored: Stored) -> str:
-    """Restart the workloads that own matched and missed Pods. Each replaces its Pods by its own update strategy; the
-    new Pods get the current sidecars."""
+    """Restart the workloads that own matched Pods, or selected Pods that were not injected. Each workload replaces its
+    Pods according to its own update strategy, and the new Pods get the current sidecars."""
     found = await situation(client, stored)
     affected = [one.pod.metadata for one in found.pod_counts.all() if one.facts.matched]
     affected += [pod.metadata for pod in missed(found)]

@@ -1,4 +1,4 @@
-"""Conflicts of a SidecarSet with its former state and with other sets, and fields without effect. Pure."""
+"""Conflicts of a SidecarSet with its former state and other sets, and warnings about fields without effect. Pure."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def warnings(sidecar_set: SidecarSet) -> tuple[str, ...]:
     held = strategy.type == UPDATE_TYPES[0] and strategy.max_unavailable in _NOTHING
     if not held or strategy.partition not in _NOTHING:
         return ()
-    # Users may do this on purpose, to pause an update. [SS-24]
+    # This is only a warning, because users may do it on purpose to pause an update. [SS-24]
     return (
         f"spec.updateStrategy.maxUnavailable: {strategy.max_unavailable} with partition 0: no ready Pod is "
         "updated until maxUnavailable is raised",
@@ -109,7 +109,7 @@ def _hot_upgrade(container: SidecarContainer, path: Path) -> Iterator[FieldError
 
 
 def injected_names(container: SidecarContainer) -> tuple[str, ...]:
-    """Return the names that an entry of ``containers`` takes in a Pod: its own and, if hot-upgraded, those of its
+    """Return the names that an entry of ``containers`` takes in a Pod: its own and, if hot-upgradable, those of its
     twins. [SS-45]"""
     return (container.name, f"{container.name}-1", f"{container.name}-2") if container.hot else (container.name,)
 
@@ -128,8 +128,8 @@ def _twin_names(sidecar_set: SidecarSet) -> Iterator[FieldError]:
 
 
 # Tests whether two label selectors could select the same object, as OpenKruise does to find conflicting SidecarSets.
-# Only contradictory requirements on the same key separate two selectors; all others overlap. One quirk of OpenKruise is
-# kept: two selectors are separate if one requires a key to exist and the other does not mention it. [SS-32]
+# Two selectors are disjoint if their requirements on the same key contradict each other or, as a quirk of OpenKruise,
+# if one requires a key to exist and the other does not mention it. All others overlap. [SS-32]
 
 #: The values a selector allows for a key; None means any value.
 _Allowed = dict[str, set[str] | None]
@@ -241,7 +241,7 @@ def conflict_errors(sidecar_set: SidecarSet, others: Iterable[SidecarSet]) -> It
 def _may_meet(one: SidecarSet, other: SidecarSet) -> bool:
     if one.name == other.name or other.deleting:
         return False
-    # A canary and its base never both apply to the same Pod, whichever of them is being written. [SS-33]
+    # A canary and its base never apply to the same Pod. [SS-33]
     if base_of(one) == other.name or base_of(other) == one.name:
         return False
     if one.spec.selector is None or other.spec.selector is None:
@@ -252,7 +252,7 @@ def _may_meet(one: SidecarSet, other: SidecarSet) -> bool:
 
 
 def _names(sidecar_set: SidecarSet) -> Iterator[tuple[str, str]]:
-    """Yield the list and name of each container. In a Pod, init containers and containers must not share a name.
+    """Yield the field and name of each container. In a Pod, init containers and containers must not share a name.
     [SS-34]"""
     for container in sidecar_set.spec.init_containers or ():
         yield "initContainers", container.name

@@ -53,7 +53,7 @@ _DEFAULTS_ALLOWED: Final = "SidecarSetPatchPodMetadataDefaultsAllowed"
 _SORT: Final = "EnableSortSidecarContainerByName"
 
 _PODS: Final = PODS.indexed(**{INJECTED_BY: by_injecting_set, MISSED_BY: missing_from})
-#: A gate, so that the manager has permission to evict Pods only if it is enabled.
+#: The manager gets permission to evict Pods only if this gate is enabled.
 REPAIR_GATE: Final = Gate("RepairMissedPods", "Evicts Pods that lack their sidecars, one by one and within budgets")
 _CONTROLLED_PODS: Final = _PODS.indexed(**{BY_CONTROLLER: controller_keys})
 

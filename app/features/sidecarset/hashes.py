@@ -32,7 +32,7 @@ def sidecarset_hashes(
 
     Raises :class:`app.api.gojson.GoTypeError` for a field of the wrong type.
     """
-    # An empty list is not stored, so it must not be hashed either: the next write would change the hashes.
+    # An empty list is not stored, so hash it as null; otherwise, the next write would change the hashes.
     spec: dict[str, list[dict[str, Any]] | None] = {"containers": _printed(containers or None, "spec.containers")}
     inits = _printed(init_containers, "spec.initContainers") or []
     # Only native sidecars are updated in place, so plain init containers do not count. [SS-10]

@@ -26,8 +26,8 @@ from app.pods.revisions import (
     revision_of,
 )
 
-# The ControllerRevisions of a SidecarSet: their content, their names, and which may be deleted. Pure. The rules for all
-# kinds are in :mod:`app.pods.revisions`. [SS-73 … SS-76, SS-121]
+# Content and names of a SidecarSet's ControllerRevisions, and which of them to delete. Pure. The rules for all kinds
+# are in :mod:`app.pods.revisions`. [SS-73 … SS-76, SS-121]
 
 
 def snapshot(spec: SidecarSetSpec) -> bytes:

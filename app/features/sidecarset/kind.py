@@ -52,8 +52,7 @@ def to_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
     obj = canonical_v1alpha1(obj)
     version = as_object(obj.get("spec")).pop("customVersion", None)
     if isinstance(version, str) and version and not is_label_value(version):
-        # While the object is shown in v1alpha1, the version replaces a label with this key, which reappears in v1beta1.
-        # [SS-B]
+        # In v1alpha1, the version replaces a label with this key; conversion to v1beta1 restores that label. [SS-B]
         metadata = obj.setdefault("metadata", {})
         metadata["labels"] = {**_labels(obj), names.SIDECARSET_CUSTOM_VERSION: version}
     return obj
@@ -129,7 +128,8 @@ SIDECAR_SET: Final = KindDefinition(
 #: [SS-12, SS-13]
 SIDECAR_CONTAINER: Final = struct(*CONTAINER_FIELDS, *go_struct(SidecarContainer, {}).fields)
 
-#: The content of a revision. An unnamed secret is empty here; in the spec, the API server defaults the name. [SS-73]
+#: The content of a revision. A secret without a name is recorded as ``{}``; in the spec, the API server defaults
+#: the name. [SS-73]
 RECORDED_FIELDS: Final[Mapping[str, GoType]] = {
     "containers": list_of(SIDECAR_CONTAINER),
     "initContainers": list_of(SIDECAR_CONTAINER),
@@ -155,9 +155,9 @@ SPECS: Final[Mapping[str, GoType]] = {
 }
 
 
-# SidecarSets as stored in a cluster, including ones that violate the schema. An API server rejects most of those, but
-# returns unchanged what was stored under another schema or while no webhook was running. One such object must not
-# prevent the others from being read.
+# SidecarSets as stored in a cluster, including ones that violate the schema. The API server rejects most
+# invalid sets, but returns unchanged those that were stored under another schema or while no webhook was running. One
+# such set must not prevent the others from being read.
 
 
 class MalformedSidecarSet(SidecarSet):

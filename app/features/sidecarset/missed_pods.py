@@ -43,8 +43,8 @@ from app.pods.predicates import BY_CONTROLLER, Owner, controller_of, is_active, 
 
 logger = logging.getLogger(__name__)
 
-#: When to check the Pods, in seconds after the webhook is registered again: once when all API servers call it, and
-#: again for Pods that a slow watch delivers later, or that were created while there was no leader.
+#: Times of the two checks, in seconds after the webhook is registered again. By the first, all API servers call it; the
+#: second finds Pods that a slow watch delivers later, or that were created while there was no leader.
 LOOKS: Final = (3.0, 15.0)
 
 
@@ -86,11 +86,11 @@ class BypassReport:
         self._reviewed = reviewed
         self._since: datetime | None = None
         self._wake = asyncio.Event()
-        #: UIDs of the Pods found by the last check. The next check may find them again.
+        #: UIDs of the Pods that the last check found. If the next check finds them again, they are not reported again.
         self._reported: frozenset[str] = frozenset()
 
     def webhooks_registered(self, since: datetime) -> None:
-        """Note that the webhook is registered again, and may have been missing since ``since``. Does not wait."""
+        """Record that the webhook is registered again, and may have been missing since ``since``. Does not wait."""
         self._since = since if self._since is None else min(since, self._since)
         self._wake.set()
 
@@ -237,8 +237,8 @@ class Repair:
         self._events.event(reference(PODS, pod), "Normal", EVICTED, text)
 
     async def _limits(self, namespace: str, owner: OwnerReference) -> Limits | None:
-        """Return the limits of the workload that creates the Pods; for a ReplicaSet those of its Deployment. Raises
-        KubeError."""
+        """Return the limits of the workload that creates the Pods. For a ReplicaSet, its Deployment's maxUnavailable
+        applies. Raises KubeError."""
         found = await self._workload(namespace, owner)
         if found is None:
             return None
@@ -246,7 +246,7 @@ class Repair:
             above = _controller(found)
             deployment = await self._workload(namespace, above) if above is not None else None
             if deployment is not None and above is not None:
-                # During a rollout, the Deployment's Pods belong to several ReplicaSets: count only those of this one.
+                # During a rollout, the Deployment's Pods belong to several ReplicaSets; count only those of this one.
                 allowed = limits_of(above.group, above.kind, deployment).max_unavailable
                 return Limits(limits_of(owner.group, owner.kind, found).replicas, allowed)
         return limits_of(owner.group, owner.kind, found)

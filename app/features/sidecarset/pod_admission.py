@@ -58,9 +58,10 @@ RECORDED_REVISIONS: Final = Watched(
     indexes={RECORDED_SET: by_recorded_set},
 )
 
-#: Seconds between two lists of the sets, for known and for unknown callers, and seconds a review waits for the result.
+#: Minimum seconds between two list requests: for known callers, and for unknown ones.
 LIST_INTERVAL: Final = 0.005
 STRANGERS_LIST_INTERVAL: Final = 0.02
+#: Seconds a review waits for the result.
 LIST_SECONDS: Final = 3.0
 
 
@@ -68,14 +69,14 @@ class NewerSets:
     """Reads recently admitted sets that are not in the index yet.
 
     Any client that reaches the webhook port may submit a hundred sets that are never stored, so a submission alone
-    causes no request: one list of metadata serves all reviews that arrive within a few milliseconds, and only a set in
-    a state unknown to the index is read. [SS-39]
+    must not cause a request. One list of metadata serves all reviews that arrive within a few milliseconds, and only
+    sets whose listed state is not in the index are read. [SS-39]
     """
 
     def __init__(self, client: Client, shows: Callable[[str, str, int], bool]) -> None:
         """``shows(name, uid, generation)`` returns whether the index contains this generation of the SidecarSet."""
-        # These requests are not subject to the callers' budgets: the interval limits them, and a Pod waits for the
-        # result.
+        # These requests are not subject to the callers' budgets, because the interval limits them and a Pod waits for
+        # the result.
         self._client = client.named("admission")
         self._shows = shows
         self._listed: Coalesced[None, Mapping[str, ObjectMeta]] = Coalesced(
@@ -87,7 +88,7 @@ class NewerSets:
         self._set: Coalesced[str, Mapping[str, Any] | None] = Coalesced(self._get, shared=True)
 
     async def __call__(self, set_names: Iterable[str]) -> list[Mapping[str, Any]]:
-        """Return the sets newer than the index. Raises KubeError, and TimeoutError after some seconds."""
+        """Return the sets newer than the index. Raises KubeError, or TimeoutError after LIST_SECONDS."""
         async with asyncio.timeout(LIST_SECONDS):
             listed = await (self._listed_for_strangers if STRANGER.get() else self._listed)(None)
             newer = [
@@ -109,7 +110,7 @@ class NewerSets:
 class InjectionLookups:
     """Lookups for injection: first in the caches, then in the API server if the caches are behind.
 
-    Lookups in the API server raise KubeError: a Pod must not be admitted without the sets that could not be found.
+    Lookups in the API server raise KubeError, because a Pod must not be admitted if its sets cannot be looked up.
     """
 
     def __init__(
@@ -192,8 +193,8 @@ class SidecarSetStep:
         if self._index.behind(self._clock.monotonic(), stranger=bool(STRANGER.get())):
             return self._asking(draft, review)
         candidates = self._index.candidates(draft.namespace, draft.labels)
-        # Mirror Pods never get here [PW-10]. The status or deletionTimestamp of a new Pod has no meaning: the API
-        # server resets both after admission [SS-40].
+        # Mirror Pods never reach this step [PW-10]. A new Pod's status and deletionTimestamp are ignored, because the
+        # API server resets both after admission [SS-40].
         if not candidates:
             return None
         namespace_labels = None
@@ -311,7 +312,7 @@ class SidecarSetStep:
         except UnusableSidecarSetError as error:
             return error
         if len(self._prepared_revisions) > len(self._index):
-            # Bounds the cache: any number of sets may be created and deleted over time.
+            # Drop the revisions of deleted sets, which would accumulate without limit.
             self._prepared_revisions = {
                 name: kept for name, kept in self._prepared_revisions.items() if self._index.get(name) is not None
             }

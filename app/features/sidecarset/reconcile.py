@@ -1,7 +1,7 @@
 """The SidecarSet controller: records revisions, maintains the status, and rolls changes out to running Pods.
 
 A reconcile of one set records its content as a ControllerRevision, evaluates the Pods that changed since the last one,
-writes the status if a number differs, deletes surplus revisions, and updates Pods. The decisions are made in
+writes the status if it changed, deletes surplus revisions, and updates Pods. The decisions are made in
 :mod:`app.features.sidecarset.plan`. [SS-73 … SS-76, SS-86 … SS-90]
 """
 
@@ -108,7 +108,7 @@ class _State:
     #: Pods to evaluate again.
     dirty: set[ObjectKey] = field(default_factory=set)
     last_reconcile: float = 0.0
-    #: Time until which reconciles triggered by Pods are delayed; reset by the first reconcile at or after it.
+    #: Time until which reconciles triggered by Pods are delayed; reset by the first reconcile after that.
     next_reconcile: float | None = None
     recount_at: float = 0.0
     #: The last status we wrote, which may not be in the cache yet.
@@ -293,7 +293,7 @@ class SidecarSetReconciler:
         if problem and not known:
             logger.error("SidecarSet %s is ignored: %s", owner.name, problem)
         if problem:
-            text = f"ignored, no Pod gets its containers: {problem}; correct the field"
+            text = f"ignored, so no Pod gets its containers: {problem}; correct the field"
             self._events.event(reference(_SIDECARSETS, owner), "Warning", MALFORMED, text)
         return state.malformed
 

@@ -45,7 +45,7 @@ class UpgradeStrategy(ApiModel):
     """ColdUpgrade (the default) restarts the container with the new image. HotUpgrade runs two copies and starts the
     new image in the idle one. Immutable."""
     hot_upgrade_empty_image: str = ""
-    """Image of the idle copy, which does nothing. Required with HotUpgrade."""
+    """No-op image that the idle copy runs. Required with HotUpgrade."""
 
 
 class SharePolicy(ApiModel):
@@ -228,7 +228,7 @@ class _Spec(ApiModel):
     namespace_selector: LabelSelector | None = None
     """Selects the namespaces of the Pods by label. Defaults to all namespaces."""
     init_containers: list[SidecarContainer] | None = None
-    """Init containers to inject. Those with restartPolicy Always keep running beside the Pod's containers."""
+    """Init containers to inject. Those with restartPolicy Always keep running alongside the Pod's containers."""
     containers: list[SidecarContainer] | None = None
     """Containers to inject. They can be changed or removed later, but none can be added or renamed."""
     volumes: list[dict[str, Any]] | None = None

@@ -44,8 +44,8 @@ from app.kube.validation import is_percent, max_len_message, regex_message, vali
 from app.pods.custom_workloads import WhitelistError, member
 from app.workloads.validation import without_empties
 
-# Validation of a SidecarSet by itself [SS-16 … SS-25, SS-27]. Messages and their order are OpenKruise's. Conflicts with
-# its former state and with other sets, and rules that OpenKruise lacks, are in
+# Validation of a single SidecarSet [SS-16 … SS-25, SS-27]. Messages and their order are OpenKruise's. Conflicts with
+# the former state and with other sets, and rules that OpenKruise lacks, are in
 # :mod:`app.features.sidecarset.conflicts`.
 
 NAME_LIMIT: Final = 63
@@ -100,7 +100,7 @@ def set_errors(sidecar_set: SidecarSet, facts: Facts) -> list[FieldError | str]:
 
 
 def metadata_errors(sidecar_set: SidecarSet) -> Iterator[FieldError]:
-    """Check the metadata. The API server's own checks are repeated for sets that come from files. [SS-16]"""
+    """Check the metadata. Repeat the API server's checks for sets that come from files. [SS-16]"""
     metadata, path = sidecar_set.metadata, Path("metadata")
     name = metadata.name
     if not name:
@@ -130,7 +130,7 @@ def selector_errors(selector: Mapping[str, Any], path: Path) -> list[FieldError]
 
 
 def asks_for_revision(sidecar_set: SidecarSet, older: SidecarSet | None) -> bool:
-    """Return whether the set names a different revision to inject than before, which must be looked up. [SS-26]"""
+    """Return whether the set names a new revision to inject, which must be looked up. [SS-26]"""
     named = _named_revision(sidecar_set)
     return any(named) and (older is None or named != _named_revision(older))
 
@@ -154,7 +154,7 @@ def revision_errors(sidecar_set: SidecarSet, revision: InjectRevision, facts: Fa
         detail = f'Cannot find specific ControllerRevision, err: ControllerRevision.apps "{name}" not found'
         yield invalid(path, None, detail)
     elif facts.revision is not None:
-        # The content of another set would be recorded as this one's. [SS-34]
+        # Otherwise, the content of another set would be recorded as this set's. [SS-34]
         owner = facts.revision.metadata.labels.get(names.SIDECARSET_NAME, "")
         if owner != sidecar_set.name:
             at = SPEC.child("injectionStrategy", "revision", "revisionName")

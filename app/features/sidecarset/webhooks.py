@@ -55,7 +55,7 @@ from app.pods.template_check import PERMISSION as MAY_CHECK_TEMPLATES
 from app.pods.template_check import template_errors
 
 # The two webhooks of SidecarSet: set defaults, and reject invalid sets [SS-5 … SS-34, SS-108]. Both versions are
-# handled alike: an older one is converted first, and patched in its own version.
+# handled alike: a v1alpha1 object is converted first, and patched in v1alpha1.
 
 MUTATE: Final = mutating_webhook(
     SIDECAR_SET,
@@ -157,7 +157,7 @@ def _former(review: Review) -> SidecarSet | None:
     try:
         return read(old) if old is not None else None
     except (ConversionError, ValidationError):
-        # The stored object cannot be parsed, which must not prevent a correction.
+        # A stored object that cannot be parsed must not prevent its correction.
         return None
 
 
@@ -202,7 +202,7 @@ async def _template_errors(lookups: SidecarSetLookups, sidecar_set: SidecarSet) 
     found = await lookups.template_errors({"spec": pod})
     if found is None:
         return pod_errors(containers, init_containers, volumes, SPEC)
-    # A set with only init containers is valid; its Pods have containers.
+    # A set with only init containers is valid, because its Pods have containers of their own.
     return [line for line in found if not line.startswith("spec.containers: Required value")]
 
 
@@ -226,7 +226,7 @@ def _warnings(given: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 class SidecarSetLookups:
-    """Looks up the objects that validation needs: sets in a cache, all others on the API server, or in files in
+    """Looks up the objects that validation needs: sets in a cache, all other objects on the API server, or in files in
     standalone mode."""
 
     def __init__(
@@ -266,7 +266,7 @@ class SidecarSetLookups:
         return await read_revisions(self._client, self._namespace, set_name)
 
     async def whitelist(self) -> str | None:
-        """Read the whitelist at each use, as OpenKruise does: a change to the ConfigMap takes effect immediately."""
+        """Read the whitelist at each use, as OpenKruise does, so that a change takes effect immediately."""
         return await self._live.configured(names.PATCH_POD_METADATA_WHITELIST_KEY, self._namespace)
 
     async def template_errors(self, template: Mapping[str, Any]) -> Sequence[str] | None:

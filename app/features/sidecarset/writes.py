@@ -53,12 +53,12 @@ Observe = Callable[[Pod], None]
 
 @dataclass(slots=True)
 class _Hold:
-    """A Pod in back-off until this time (monotonic)."""
+    """Back-off of a Pod until a monotonic time."""
 
     until: float
     delay: float
     why: str
-    #: Whether its update may nevertheless have been carried out.
+    #: Whether the update may have been carried out despite the failure.
     uncertain: bool = False
 
 
@@ -114,7 +114,7 @@ class Roller:
         if not one.view.strategy.paused:
             self._record_blocked(one)
             more |= await self._update(one)
-            # Conditions follow updates, so that the condition of a Pod just updated is written immediately.
+            # Write conditions after updates, so that a Pod just updated gets its condition immediately.
             more |= await self._each(one, one.pod_counts.condition_due, self._write_condition)
         if more:
             return REQUEUE_DELAY

@@ -42,7 +42,7 @@ decode_job_pod: Final = decoder(JobPod)
 
 
 # When and how to stop the sidecars of a job's Pod. On an ordinary node, the node agent stops them as requested by a
-# ContainerRecreateRequest. A virtual node has no agent, so their image is replaced with one that exits. Sidecars whose
+# ContainerRecreateRequest. A virtual node has no agent, so each image is replaced with one that exits. Sidecars whose
 # exit code must not count are stopped last, after the Pod's phase is set. [SS-111 … SS-115]
 
 NEVER: Final = "Never"
@@ -120,7 +120,7 @@ def is_terminated_by_us(status: PodStatus) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The actions to take now, in this order. Empty if there are none. Containers are sorted by name."""
+    """The actions to take now, in the order of the fields; empty if there are none. Containers are sorted by name."""
 
     #: The image that stops each sidecar. [SS-114]
     images: dict[str, str] = field(default_factory=dict)

@@ -32,7 +32,7 @@ from app.pods.node_agents import is_virtual
 logger = logging.getLogger(__name__)
 
 REASON: Final = "SidecarTerminator"
-#: Seconds until sidecars still running are checked again and an unprocessed request is recreated.
+#: Seconds until sidecars that still run are checked again, and an unprocessed request is recreated.
 CHECK_SECONDS: Final = 75.0
 
 

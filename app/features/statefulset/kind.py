@@ -24,8 +24,8 @@ STATUS_FIELDS: Final = ("updatedReadyReplicas", "updatedAvailableReplicas", "vol
 
 
 def to_v1beta1(obj: dict[str, Any]) -> dict[str, Any]:
-    """Convert a v1alpha1 object to v1beta1. All v1alpha1 fields exist there; volumeClaimUpdateStrategy, which Go
-    marshals even if it is empty, is added. [AS-1]"""
+    """Convert a v1alpha1 object to v1beta1, which has all v1alpha1 fields. Add volumeClaimUpdateStrategy, which Go
+    marshals even if it is empty. [AS-1]"""
     spec = obj.get("spec")
     if isinstance(spec, dict):
         spec.setdefault("volumeClaimUpdateStrategy", {})

@@ -86,7 +86,7 @@ class StatefulSetReconciler(WorkloadReconciler[StatefulSet, StatefulSetState, Re
         return resolve_spec(workload, self._gates)
 
     def may_adopt(self, resolved: ResolvedSpec, pod: Pod) -> bool:
-        """Return whether the Pod has a name of this set: the set's name and an ordinal. [AS-38, AS-134]"""
+        """Return whether the Pod's name consists of the set's name and an ordinal. [AS-38, AS-134]"""
         return ordinal_of(resolved.owner.name, pod.metadata.name) >= 0
 
     def watches(self) -> list[Watch[Any]]:

@@ -216,7 +216,7 @@ def _template_metadata_errors(spec: Mapping[str, Any]) -> list[FieldError]:
 def _stricter_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
     """Yield errors in values that OpenKruise admits but that are unusable. [AS-143]
 
-    If the schema of a version lacks these fields, it does not validate their values.
+    The schema of a version without these fields does not validate them.
     """
     ordinals = spec.get("ordinals")
     start = ordinals.get("start") if isinstance(ordinals, Mapping) else 0

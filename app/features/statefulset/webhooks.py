@@ -81,7 +81,7 @@ def mutate(lookups: Lookups, review: Review) -> Decision:
     """Set the defaults; change nothing if none is missing. [AS-3 … AS-14]"""
     rolling = as_object(as_object(as_object(review.object).get("spec")).get("updateStrategy")).get("rollingUpdate")
     if isinstance(as_object(rolling).get("partition"), str):
-        # A likely mistake, because CloneSets accept percentages.
+        # This is a likely mistake, because CloneSets accept percentages.
         return Denied(_PARTITION_IS_TEXT, code=400)
 
     def complete(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -97,7 +97,7 @@ async def judge(lookups: Lookups, stateful_set: Submitted) -> Judgment:
     """Validate a StatefulSet. [AS-15 … AS-32]"""
     given, version, review = stateful_set.object, stateful_set.version, stateful_set.review
     metadata, former = stateful_set.metadata, _former_spec(lookups, review)
-    # Fields of the other version are present and unvalidated until the API server prunes them.
+    # Leave out fields of the other version, which are present and unvalidated until the API server prunes them.
     known = version.schema["properties"]["spec"]["properties"]
     judged_spec = {key: value for key, value in given["spec"].items() if key in known}
     given = {**given, "spec": normalized(SPECS[version.name], judged_spec, "spec")}

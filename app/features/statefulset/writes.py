@@ -65,13 +65,13 @@ class NamedClaimsWriter(Writer):
         return super().is_failed_creation(error) and not isinstance(error, AlreadyExists)
 
     async def delete_pod(self, workload: KubeObject, pod: Pod) -> bool:
-        """Delete the Pod. Like OpenKruise, records a second event about a failure. [AS-123]"""
+        """Delete the Pod. Like OpenKruise, record a second event if that fails. [AS-123]"""
         with self.reporting(workload, "FailedDelete", f"failed to delete pod {pod.metadata.name}"):
             return await super().delete_pod(workload, pod)
 
     async def create_claims(self, workload: KubeObject, pod: NewPod) -> None:
-        """Create the claims of a new Pod, trying all of them. Like OpenKruise, also records a failure to create the
-        Pod. Raises any API error. [AS-67]"""
+        """Create the claims of a new Pod, and try all of them even if one fails. Like OpenKruise, also record
+        a failure to create the Pod. Raises any API error. [AS-67]"""
         failures = []
         for claim in pod.claims:
             try:
@@ -108,7 +108,7 @@ class NamedClaimsWriter(Writer):
         self.event(workload, "FailedCreate", text, warning=True)
 
     async def grow_claims(self, workload: KubeObject, wanted: Sequence[tuple[str, Growth]]) -> str:
-        """Expand claims. Each is given with the name of its Pod. Return an error message, or "". [AS-104]"""
+        """Expand claims, each given with the name of its Pod. Return an error message, or "". [AS-104]"""
         try:
             asks = any(growth.storage_class for _, growth in wanted)
             classes = await self._expandable() if asks else Expandable()
@@ -169,7 +169,7 @@ class StatefulSetState(WorkloadState[ResolvedSpec]):
         self.leaving = {}
 
     def waits_for_change(self, change: Change[Any]) -> bool:
-        """Return whether OrderedReady can continue: a Pod became ready or is gone."""
+        """Return whether OrderedReady can continue because a Pod became ready or is gone."""
         if self.resolved is None or not self.resolved.settings.ordered or not isinstance(change.object, Pod):
             return False
         return change.new is None or (is_ready(change.new) and not (change.old is not None and is_ready(change.old)))
@@ -246,8 +246,8 @@ class Scaler:
         return replace(outcome_of(found), message=self._report_corrections(snapshot, corrected))
 
     def _report_corrections(self, snapshot: Observed, found: Sequence[tuple[str, object]]) -> str:
-        """Record an event for each corrected Pod. Return the message of the first failure, or "". ``found`` has the
-        results with the names of their Pods. [AS-121, AS-123]"""
+        """Record an event for each corrected Pod. Return the message of the first failure, or "". ``found``
+        pairs the names of Pods with results. [AS-121, AS-123]"""
         results: dict[str, list[object]] = {}
         for name, one in found:
             results.setdefault(name, []).append(one)
@@ -304,7 +304,7 @@ class Scaler:
         return creation_outcome(backoff, failures, made=made, now=now, describe=_failed, waiting=waiting)
 
     async def _remove(self, snapshot: Observed, plan: ScalePlan) -> Outcome:
-        """Delete the planned Pods concurrently; the plan already respects the limits."""
+        """Carry out the planned deletions concurrently; the plan already respects the limits."""
         found = await gather_results(
             (
                 *(self._set_state(snapshot, one, LifecycleState.NORMAL) for one in plan.cancel_deletion),

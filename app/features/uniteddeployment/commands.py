@@ -63,7 +63,7 @@ from app.workloads.settings import Revisions
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """The situation of a UnitedDeployment in the cluster, and the workloads it claims."""
+    """Inputs to a reconcile, as read from the cluster, and the workloads that the UnitedDeployment claims."""
 
     here: Situation
     claims: Claims
@@ -148,7 +148,7 @@ async def _owned(client: Client, kind: str, united: UnitedDeployment) -> list[Su
 
 
 RESOURCE: Final = UNITED_DEPLOYMENT.resource()
-#: Path to the object that holds the field ``paused``, within the spec of each template.
+#: Path, within the spec of each template, to the object with the field ``paused``.
 _PAUSED_AT: Final[Mapping[str, tuple[str, ...]]] = {
     DEPLOYMENT: (),
     CLONE_SET: ("updateStrategy", "rollingUpdate"),
@@ -215,7 +215,7 @@ async def restart(client: Client, stored: Stored) -> str:
 
 
 def paused_at(stored: Stored) -> tuple[str, ...]:
-    """Return the path of the field that pauses the template. Raises CommandError if the kind has no such field."""
+    """Return the path of the field that pauses the rollout. Raises CommandError if the kind has no such field."""
     united = parsed(stored)
     kind, _ = template_of(united.spec) or ("", {})
     if kind not in _PAUSED_AT:
@@ -328,7 +328,8 @@ COMMANDS: Final = Commands(
     own_history=History(recorded, undo),
     paused_in=paused_at,
     pods=pods_of,
-    no_migration="creates its own workloads and adopts none; create it, and scale in the old workload as it scales out",
+    no_migration="creates its own workloads and adopts none; create the UnitedDeployment, and scale in the old workload"
+    " as it scales out",
     containers_at=tuple(
         ("spec", "template", kind, "spec", "template", "spec", field)
         for kind in (STATEFUL_SET, ADVANCED_STATEFUL_SET, CLONE_SET, DEPLOYMENT)

@@ -25,7 +25,7 @@ from app.kube.jsonvalues import fill, json_copy, object_at, objects, part
 
 REPLICAS: Final = 1
 REVISION_HISTORY_LIMIT: Final = 10
-#: Assumed if rescheduleCriticalSeconds and unschedulableDuration are unset; not written to the object.
+#: Defaults of rescheduleCriticalSeconds and unschedulableDuration, which are not written to the object.
 RESCHEDULE_CRITICAL_SECONDS: Final = 30
 UNSCHEDULABLE_SECONDS: Final = 300
 _STRATEGY: Final = struct(

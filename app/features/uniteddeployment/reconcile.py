@@ -98,7 +98,7 @@ class _State:
     #: By Pod UID: the label that was written, and the resourceVersion of the Pod after that write.
     labels: dict[str, tuple[bool, str]] = field(default_factory=dict)
     status: KnownStatus | None = None
-    #: The generation that was read last, and its content and selector, or what is wrong with it.
+    #: The generation that was read last, and its content and selector, or the error in its spec.
     generation: int | None = None
     read: tuple[Content, Selector] | str = ""
     #: Subsets whose workloads could not be built.
@@ -271,7 +271,7 @@ class UnitedDeploymentReconciler:
         return replace(here, **rollout.judged(here))
 
     def _unseen_labels(self, state: _State, pods: Mapping[str, Sequence[Pod]]) -> dict[str, bool]:
-        """Return labels that were written but are not in the cache yet. Others are forgotten."""
+        """Return labels that were written but are not in the cache yet. Forget the others."""
         if not state.labels:
             return {}
         shown = {pod.metadata.uid: pod.metadata.resource_version for found in pods.values() for pod in found}
@@ -382,7 +382,7 @@ class UnitedDeploymentReconciler:
 
 
 def _read(united: UnitedDeployment) -> tuple[Content, Selector] | str:
-    """Return the content to record and the selector, or what is wrong with the spec."""
+    """Return the content to record and the selector, or the error in the spec."""
     try:
         go_value(TEMPLATE_TYPES, united.spec.to_dict(), "spec")
         return content_of(united), compile_selector(united.spec.selector)
@@ -393,7 +393,7 @@ def _read(united: UnitedDeployment) -> tuple[Content, Selector] | str:
 
 
 def _is_stale(error: KubeError) -> bool:
-    """Return whether a test in a JSON patch failed, because the object differs from the cached one."""
+    """Return whether a test in a JSON patch failed because the object differs from the cached one."""
     return isinstance(error, ApiError) and error.code in (409, 422)
 
 

@@ -209,7 +209,7 @@ class UpdateStrategy(ApiModel):
     """UpdateStrategy describes how a template change is rolled out to the subsets."""
 
     type: Annotated[str, enum(MANUAL, "")] = ""
-    """Type of the update. Must be Manual."""
+    """Must be Manual."""
     manual_update: ManualUpdate | None = None
     """Partition of each subset."""
 

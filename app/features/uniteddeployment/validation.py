@@ -99,7 +99,7 @@ def spec_errors(
 
 
 def creation_errors(united: UnitedDeployment, *, short_hash: bool) -> list[FieldError]:
-    """Return an error if the name is too long for labels of the Pods. Existing objects are not checked.
+    """Return an error if the name is too long for the Pods' labels. Existing objects are not checked.
     ``short_hash``: Pods of CloneSets carry only a hash. [UD-71]"""
     given, name = template_of(united.spec), united.metadata.name or ""
     kind = given[0] if given is not None else DEPLOYMENT
@@ -203,7 +203,7 @@ def _unknown_fields(name: str, workload: Mapping[str, Any]) -> list[str]:
     known = NATIVE_FIELDS.get(name, body)
     found = [str(path.child(field)) for field in body if field not in known]
     found += unknown_fields(POD_TEMPLATE, body.get("template") or {}, str(path.child("template")))
-    return [f"{field}: unknown field, it has no effect" for field in found[:MAX_UNKNOWN]]
+    return [f"{field}: unknown field; it has no effect" for field in found[:MAX_UNKNOWN]]
 
 
 def _selector_errors(selector: Mapping[str, Any]) -> list[FieldError]:

@@ -80,7 +80,7 @@ def mutate(lookups: TemplateLookups, review: Review) -> Decision:
 
 
 def _template_changed(review: Review) -> bool:
-    """Return whether the template needs defaults: on update, only if it changed. [UD-5]"""
+    """Return whether to set the template's defaults. On update, set them only if the template changed. [UD-5]"""
     if review.operation != Operation.UPDATE or review.old_object is None:
         return True
     specs = (one.get("spec") for one in (review.object or {}, review.old_object))

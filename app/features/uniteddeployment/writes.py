@@ -165,7 +165,7 @@ class SubsetWriter:
         await self._patch(kind, workload, [seen, {"op": "remove", "path": at}])
 
     async def label(self, labels: Sequence[tuple[Pod, bool]]) -> tuple[dict[str, tuple[bool, str]], list[str]]:
-        """Label Pods as reserved or not. Return the labels written and the Pods' new resourceVersions by UID, and the
+        """Label Pods as reserved or not. Return the written labels with the Pods' new resourceVersions, by UID, and the
         errors. [UD-56]"""
 
         async def label(one: tuple[Pod, bool]) -> str:
@@ -324,8 +324,8 @@ async def report(
     remarked: frozenset[str],
     outcome: Outcome,
 ) -> KnownStatus | None:
-    """Write the status if it changed, and return it, or None. ``remarked``: subsets that count as unschedulable again.
-    [UD-40]"""
+    """Write the status if it changed. Return the written status, or None. ``remarked``: subsets that count as
+    unschedulable again. [UD-40]"""
     united = found.united
     states, updated = _counted(found, wanted, remarked)
 

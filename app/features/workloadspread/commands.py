@@ -116,16 +116,16 @@ def _pod(spread: WorkloadSpread, pod: Pod, version: str) -> tuple[str, ...]:
     elif subset is None:
         why = "it has no subset: none fits the node it runs on" if pod.spec.node_name else "it has no subset yet"
     elif subset == NO_SUBSET:
-        why = "its subset was removed: it is deleted first"
+        why = "its subset was removed, so the Pod is deleted first"
     elif cost.startswith("-") and cost != "-":
-        why = "beyond maxReplicas of its subset: it is deleted before other Pods"
+        why = "beyond maxReplicas of its subset, so the Pod is deleted before others"
     else:
         why = "-"
     shown = "-" if subset in (None, NO_SUBSET) else str(subset)
     return pod.metadata.name, "-" if version == VERSION_IGNORED else version, shown, cost, why
 
 
-#: Default of the manager's flag, whose actual value the command does not know.
+#: Default of the manager's flag. The command does not know the flag's actual value.
 _VERSIONED: Final = "deployment,replicaset"
 _ALWAYS: Final = ("Pods", "ReplicaSets")
 

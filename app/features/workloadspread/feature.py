@@ -20,12 +20,12 @@ from app.kube.admission import PolicyRule
 from app.kube.statuses import LocalStatuses, Statuses
 from app.pods.admission import Guarded
 
-#: Permissions to write the status optimistically, and to read the object after a conflict.
+#: Permissions to patch the status, and to read the object after a conflict.
 _MAY_COUNT: Final = (
     PolicyRule(("get",), (names.APPS_GROUP,), (WORKLOAD_SPREAD.plural,)),
     PolicyRule(("patch",), (names.APPS_GROUP,), (f"{WORKLOAD_SPREAD.plural}/status",)),
 )
-#: Permissions to read the replicas and owners of targets. For other kinds, the operator must add a rule.
+#: Permissions to read the replicas and owners of targets. For other kinds, the operator must add an RBAC rule.
 _MAY_READ_TARGETS: Final = (
     PolicyRule(("get",), ("apps",), ("deployments", "replicasets", "statefulsets")),
     PolicyRule(("get",), ("batch",), ("jobs",)),

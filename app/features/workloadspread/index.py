@@ -29,7 +29,7 @@ _STATEFUL_SET: Final = "StatefulSet"
 
 @dataclass(frozen=True, slots=True)
 class PreparedSpread:
-    """The parts of a WorkloadSpread that admission needs, except its status."""
+    """Metadata and spec of a WorkloadSpread, prepared for Pod admission."""
 
     key: ObjectKey
     uid: str
@@ -72,7 +72,7 @@ def prepare_spread(spread: WorkloadSpread) -> PreparedSpread:
 
 
 class NamespaceSpreads:
-    """WorkloadSpreads of a namespace by name, and by target, oldest first. Admission rejects a second one for the same
+    """WorkloadSpreads of a namespace, by name and by target (oldest first). Admission rejects a second one for the same
     target."""
 
     def __init__(self) -> None:

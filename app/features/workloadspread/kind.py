@@ -10,7 +10,7 @@ from app.api.kind import ANY_KEY, Access, KindDefinition, PrinterColumn, Version
 from app.features.workloadspread.types import WorkloadSpread, WorkloadSpreadV1Alpha1
 from app.kube.jsonvalues import objects, rename
 
-# Conversion: in v1alpha1, two subset fields have other names, and fewer condition fields are required. [WS-4]
+# Conversion. In v1alpha1, two subset fields have other names, and fewer condition fields are required. [WS-4]
 
 #: Names of the subset fields in v1alpha1 and v1beta1.
 NAMES: Final = (
@@ -41,7 +41,7 @@ def to_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
 
 
 def canonical(obj: dict[str, Any]) -> dict[str, Any]:
-    """Set the default strategy, as every conversion does."""
+    """Set a missing scheduleStrategy to {}, as every conversion does."""
     spec = obj.get("spec")
     if isinstance(spec, dict) and spec.get("scheduleStrategy") is None:
         spec["scheduleStrategy"] = {}
@@ -88,17 +88,17 @@ def _conditions(obj: dict[str, Any]) -> Iterator[dict[str, Any]]:
 _COLUMNS: Final = (
     PrinterColumn("WorkloadName", "string", ".spec.targetRef.name", "Name of the workload."),
     PrinterColumn("WorkloadKind", "string", ".spec.targetRef.kind", "Kind of the workload."),
-    # JSONPath cannot compare values; showing the strategy is better than an empty column. [WS-2]
+    # JSONPath cannot compare values, so the column shows the strategy instead of true or false. [WS-2]
     PrinterColumn("Adaptive", "string", ".spec.scheduleStrategy.type", "Strategy type; empty means Fixed."),
     PrinterColumn("Age", "date", ".metadata.creationTimestamp", "Time since the object was created."),
 )
 _SUBSETS: Final = ("status", "subsetStatuses")
 _VERSIONED: Final = ("status", "versionedSubsetStatuses", ANY_KEY)
-#: Preserves observedGeneration of status conditions; the spec converts without loss.
+#: Conversion notes that preserve observedGeneration of status conditions; the spec converts without loss.
 _NOTED: Final = (
     *noted(*_SUBSETS, ANY_KEY, fields=("conditions",), size=65536, depth=2, count=1000),
     *noted(*_VERSIONED, ANY_KEY, fields=("conditions",), size=65536, depth=2, count=1000),
-    # If names repeat, the whole list is preserved.
+    # If subset names repeat, the whole list is preserved.
     *noted(*_SUBSETS[:-1], fields=_SUBSETS[-1:], size=131072, depth=4),
     *noted(*_VERSIONED[:-1], fields=_VERSIONED[-1:], size=131072, depth=4, count=100),
 )

@@ -39,7 +39,7 @@ from app.pods.admission import MutatorOrder, PodRequest, PodRequestKind, StepOut
 from app.pods.admission_draft import PodDraft, PodRefusedError
 from app.pods.predicates import FINISHED, controller_of
 
-# Finds the WorkloadSpread of a Pod, and reserves and frees places in its status. [WS-22 … WS-29, WS-35 … WS-43]
+# Find the WorkloadSpread of a Pod, and reserve and free places in its status. [WS-22 … WS-29, WS-35 … WS-43]
 
 R = TypeVar("R")
 
@@ -159,7 +159,7 @@ class WorkloadSpreadStep:
             return None
         controller = controller_of(draft.owner_references)
         if controller is None or len(draft.name) > DNS1123_SUBDOMAIN_MAX_LENGTH or has_long_version(draft.labels):
-            return None  # the API server rejects such a name or label: neither must reach the status
+            return None  # the API server rejects such a name or label, so it must not reach the status
         return self._placed(draft, here, controller)
 
     async def _placed(self, draft: PodDraft, here: NamespaceSpreads, controller: OwnerReference) -> None:

@@ -59,7 +59,7 @@ from app.pods.predicates import is_active
 
 
 def pod_facts(pod: Pod) -> tuple[Any, ...]:
-    """Return the relevant fields of a Pod."""
+    """Return the fields of a Pod whose changes trigger a reconcile."""
     metadata, scheduled = pod.metadata, pod.condition("PodScheduled")
     return (
         is_active(pod),
@@ -73,7 +73,7 @@ def pod_facts(pod: Pod) -> tuple[Any, ...]:
 
 
 def workload_facts(workload: Any) -> tuple[Any, ...]:
-    """Return the relevant fields of a workload."""
+    """Return the fields of a workload whose changes trigger a reconcile."""
     metadata, status = workload.metadata, getattr(workload, "status", None)
     return (
         metadata.generation,
@@ -94,8 +94,8 @@ GATHER_STATUS: Final = 1.0
 UNWATCHED_AGAIN: Final = 5.0
 #: Maximum total size of the Pods whose JSON is kept, in bytes.
 KEPT_BYTES: Final = 16 * 1024 * 1024
-#: Limit of the comparisons in one reconcile (Pod size in bytes × number of subsets), and seconds until the rest are
-#: compared. A Pod above the limit is not assigned to a subset.
+#: Limit on the comparisons in one reconcile (Pod size in bytes × number of subsets), and seconds until the other Pods
+#: are compared. A Pod above the limit is not assigned to a subset.
 COMPARE_BYTES: Final = 4 * 1024 * 1024
 COMPARE_AGAIN: Final = 1.0
 #: Seconds until discovery of an unserved kind is retried.
@@ -175,7 +175,7 @@ class WorkloadSpreadReconciler:
         self._pods = PodReader(client)
         #: Last event about a target that cannot be read.
         self._last_events: dict[ObjectKey, str] = {}
-        #: Subsets written to Pods but not yet in the cache, by UID.
+        #: Subsets written to Pods but not yet in the cache, by the UID of the Pod.
         self._adopted: dict[str, str] = {}
         #: UIDs of the Pods already compared with the subsets, for WorkloadSpreads with Pods left to compare.
         self._compared: dict[ObjectKey, frozenset[str]] = {}
@@ -196,8 +196,8 @@ class WorkloadSpreadReconciler:
         return sorted({key, *(spread.key for spreads in others for spread in spreads)})
 
     def of_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
-        """Return the WorkloadSpreads that the Pod's annotation names or that target its workload, if a relevant field
-        changed. [WS-46, WS-47]"""
+        """Return the WorkloadSpreads that the Pod's annotation names or that target its workload. Ignore changes to
+        fields outside :func:`pod_facts`. [WS-46, WS-47]"""
         pod = change.object
         if change.new is None:
             self._written.forget(pod.metadata.uid)
@@ -221,7 +221,7 @@ class WorkloadSpreadReconciler:
         return [key for key in sorted(found) if self._index.get(key) is not None]
 
     def of_workload(self, group: str, kind: str) -> Callable[[Change[Any]], Iterable[ObjectKey]]:
-        """Return a mapper from a workload that is created, deleted or changed to its WorkloadSpreads. [WS-46]"""
+        """Return a function that maps a change of a workload to the WorkloadSpreads that target it. [WS-46]"""
 
         def keys(change: Change[Any]) -> Iterable[ObjectKey]:
             metadata = change.object.metadata
@@ -312,7 +312,7 @@ class WorkloadSpreadReconciler:
 
     def _is_of_another(self, pod: ObjectMeta) -> bool:
         """Return whether the Pod is recorded for another WorkloadSpread that also applies to it, such as one for its
-        Deployment. Otherwise, the two would keep taking the Pod from each other. [WS-51]"""
+        Deployment. If such Pods were not skipped, the two would keep taking them from each other. [WS-51]"""
         record = record_of(pod.annotations)
         other = self._index.get(ObjectKey(pod.namespace, record.spread)) if record is not None else None
         if other is None or not (other.selector is None or other.selector.matches(pod.labels)):

@@ -1,4 +1,4 @@
-"""Finds the targets of WorkloadSpreads in caches or on the API server."""
+"""Find the targets of WorkloadSpreads in caches or on the API server."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ REMEMBERED: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """Key by which concurrent reads are coalesced. If not ``whole``, only the fields that determine the replicas are
-    decoded: every new Pod waits for them, and the Pod template may be a megabyte long."""
+    """Key by which concurrent reads are coalesced. Unless ``whole``, only the fields that determine the replicas are
+    decoded: every new Pod waits for the read, and the Pod template may be a megabyte long."""
 
     group: str
     kind: str
@@ -216,8 +216,8 @@ class DirectTargets:
 
 Targets: TypeAlias = DirectTargets | LiveTargets
 
-# Pods, replicas and latest version of a target. Watched kinds are read from caches; other kinds, and replicas paths,
-# from the API server. [WS-18, WS-19, WS-57]
+# Pods, replicas and latest version of a target. Targets of watched kinds are read from caches. Other targets, and the
+# fields at replicas paths, are read from the API server. [WS-18, WS-19, WS-57]
 
 #: Annotation with the revision of a Deployment's ReplicaSet. The ReplicaSet with the highest revision has the current
 #: template.

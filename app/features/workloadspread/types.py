@@ -24,7 +24,7 @@ class TargetFilter(ApiModel):
     """TargetFilter selects a part of the workload's Pods."""
 
     selector: LabelSelector | None = None
-    """Selects Pods by label. Empty selects all Pods of the workload."""
+    """Selects Pods by label. An empty selector selects all Pods of the workload."""
     replicas_path_list: list[str] | None = None
     """Paths of replica counts in the workload, such as spec.groups.0.replicas. Percentages refer to their sum."""
 

@@ -50,8 +50,8 @@ def set_errors(
 ) -> list[FieldError]:
     """Return all errors except those in patches, which depend on the workload's template.
 
-    ``others`` are the WorkloadSpreads of the namespace, possibly including this one. ``custom``: the (group, kind) of
-    each additional target kind. ``v1alpha1`` selects that version's field names.
+    ``others`` are the WorkloadSpreads of the namespace, possibly including this one. ``custom`` holds the (group, kind)
+    of each additional target kind. ``v1alpha1`` selects that version's field names.
     """
     return [
         *target_errors(spread.spec.target_ref, custom),

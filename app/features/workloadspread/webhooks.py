@@ -40,7 +40,7 @@ from app.pods.template_check import PERMISSION, template_errors
 GATE: Final = "WorkloadSpread"
 SPREADS: Final = Watched.kind(WORKLOAD_SPREAD, WorkloadSpread)
 #: Maximum number of patches tried on the workload's template (one request each), and maximum total size of the merged
-#: templates in bytes. Reviews of Pods wait during each merge, even if the WorkloadSpread is small.
+#: templates in bytes. Even a small WorkloadSpread can cause large merges, which delay reviews of Pods.
 MAX_PATCHES_TRIED: Final = 50
 MAX_BYTES_TRIED: Final = 1024 * 1024
 
@@ -59,7 +59,7 @@ WEBHOOKS: Final = (VALIDATE,)
 
 
 def handlers(lookups: SpreadLookups, *, enabled: bool) -> tuple[Handler, ...]:
-    """Return the webhook handlers. ``enabled``: the feature gate is on."""
+    """Return the webhook handlers. ``enabled`` is the state of the feature gate."""
     judging = validating(WORKLOAD_SPREAD, partial(judge, lookups, enabled=enabled), code=400)
     return (Handler(VALIDATE, judging, lookups.is_slow),)
 
@@ -76,7 +76,7 @@ async def judge(lookups: SpreadLookups, given: Submitted, *, enabled: bool) -> J
         try:
             custom = (await lookups.whitelist()).targets.keys()
         except WhitelistError as error:
-            # The list does not affect built-in targets. [WS-16]
+            # An invalid whitelist does not affect built-in targets. [WS-16]
             return Denied(str(internal(TARGET, str(error))), code=500)
     v1alpha1 = given.version.name == names.V1ALPHA1
     errors = set_errors(spread, former, await lookups.others(namespace), custom, v1alpha1=v1alpha1)
@@ -142,7 +142,7 @@ async def _patch_errors(
 
 
 class CustomWorkloads(ConfiguredList[Whitelist]):
-    """The whitelist. It is parsed again when the ConfigMap changes."""
+    """The whitelist, parsed again whenever the ConfigMap changes."""
 
     def __init__(self, config_maps: Store[ConfigMap], namespace: str) -> None:
         key = names.WORKLOAD_SPREAD_CUSTOM_WORKLOAD_WHITELIST_KEY

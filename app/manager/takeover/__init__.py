@@ -1,8 +1,8 @@
-"""Take over a cluster from OpenKruise, and give it back: inventory, changes and their order. Pure.
+"""Plan the steps that take over a cluster from OpenKruise or restore OpenKruise. Pure.
 
 The steps are ordered so that requests are always served. Permissions are added before they are used and removed last.
 The Deployment is rolled out with a surge, so replicas of both managers serve behind one Service with one certificate,
-and one Lease decides which of them reconciles. CRDs change only while our manager alone serves ``/convert``.
+and one Lease determines which replica reconciles. CRDs change only while our manager alone serves ``/convert``.
 
 Completed steps are detected in the cluster, so an interrupted takeover continues where it stopped.
 

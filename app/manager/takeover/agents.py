@@ -1,8 +1,8 @@
 """Steps that hand over the node agents, and give them back. Pure. [MGR-162]
 
-The DaemonSet keeps its name and gets our template and the strategy OnDelete, so that the old agents keep
+The DaemonSet keeps its name and gets our template and the update strategy OnDelete, so that the old agents keep
 running. The Pods are then replaced node by node. Nodes whose agent is pulling an image or restarting a container come
-last. Agents do not own users' containers, so no container restarts.
+last. Agents do not own users' containers, so those keep running.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from app.manager.takeover.model import (
     runs_ours,
 )
 
-#: A new Pod is created only where the old one was deleted.
+#: A node gets a new Pod only after its old one was deleted.
 _ON_DELETE: Final[Json] = {"type": "OnDelete", "$patch": "replace"}
 #: As in the chart: the agent needs root for the runtime's socket, but no capability.
 _SECURITY: Final[Json] = {
@@ -132,7 +132,7 @@ def handover(seen: Installed, before: Mapping[str, Any], image: str) -> tuple[St
     template = _template(daemon, image)
     return (
         *steps,
-        Step(f"run {image} where an agent is replaced", "patch", DAEMONSETS, DAEMON, seen.namespace, template),
+        Step(f"let new agents run {image}", "patch", DAEMONSETS, DAEMON, seen.namespace, template),
         _replaced(seen, runs_ours(daemon) and container_of(daemon).get("image") == image),
         _strategy(before, seen.namespace),
         rights(own, "remove the permissions that only OpenKruise's agent needed", DAEMON_ROLE, exact=True),
@@ -149,7 +149,7 @@ def handback(seen: Installed, before: Mapping[str, Any]) -> tuple[Step, ...]:
     rules = before["clusterRole"]["rules"]
     return (
         rights([*rules, *(role.get("rules") or [])], "add the permissions of OpenKruise's agent", DAEMON_ROLE),
-        Step(f"run {image} where an agent is replaced", "replace", DAEMONSETS, DAEMON, seen.namespace, body),
+        Step(f"let new agents run {image}", "replace", DAEMONSETS, DAEMON, seen.namespace, body),
         _replaced(seen, spec["template"] == daemon["spec"]["template"]),
         _strategy(before, seen.namespace),
         rights(rules, "restore the original permissions of OpenKruise's agent", DAEMON_ROLE),

@@ -1,4 +1,4 @@
-"""Arguments of the previous manager and node agents, and the feature gates they have in effect. Pure. [MGR-161]"""
+"""Arguments and effective feature gates of the previous manager and node agents. Pure. [MGR-161]"""
 
 from __future__ import annotations
 
@@ -40,10 +40,9 @@ class Arguments:
 
 
 def of_manager(container: Mapping[str, Any], configurations: Iterable[Mapping[str, Any]]) -> Arguments:
-    """Return the arguments of the manager's container, and its gates in effect.
+    """Return the arguments of the manager's container, and its gates in effect. Raises FeatureGateError.
 
-    ``configurations`` are its webhook configurations, which indicate what an image without a version tag serves. Raises
-    FeatureGateError.
+    ``configurations`` are its webhook configurations. For an image without a version tag, they show what it serves.
     """
     enabled_kinds = _variable(container, "CUSTOM_RESOURCE_ENABLE")
     is_ours = list(container.get("args") or ())[:1] == ["manager"]

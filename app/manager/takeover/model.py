@@ -190,7 +190,7 @@ def remaining(steps: Sequence[Step], seen: Installed) -> tuple[Step, ...]:
         elif step.action == "hand over":
             done = only_ours[DAEMON_ROLE]
         elif step.resource is CLUSTER_ROLES and step.name in exact and not step.exact and only_ours[step.name]:
-            # Objects that only OpenKruise's program needed may already be deleted.
+            # Permissions that only OpenKruise's program needed may already have been removed.
             done = _missing(exact[step.name], seen) == 0
         else:
             done = _is_done(step, seen)
@@ -250,7 +250,7 @@ def _missing(step: Step, seen: Installed) -> int:
 
 
 def _covers(live: Any, wanted: Any) -> bool:
-    """Return whether the live object has all desired fields; the API server adds defaults."""
+    """Return whether the live object has all desired fields; others are ignored, since the API server sets defaults."""
     if isinstance(wanted, Mapping):
         return isinstance(live, Mapping) and all(_covers(live.get(key), value) for key, value in wanted.items())
     if isinstance(wanted, list):

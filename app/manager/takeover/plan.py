@@ -48,7 +48,7 @@ from app.manager.takeover.model import (
 )
 from app.manager.uninstall import DEPLOYMENT
 
-#: An object may be up to 1 MiB, including base64 encoding and metadata.
+#: Maximum size of a packed backup. A ConfigMap may have 1 MiB, including base64 encoding and metadata.
 MAX_BACKUP_BYTES: Final = 700_000
 _HELM_RELEASE: Final = "meta.helm.sh/release-name"
 _OF_WEBHOOKS: Final = "docs/installing.md, Webhooks"
@@ -56,7 +56,7 @@ _POD_WEBHOOKS: Final = ("mpod.kb.io", "vpod.kb.io", "vpodeviction.kb.io")
 #: Value of the label control-plane on OpenKruise's own namespace.
 _OWN_LABEL: Final = ["openkruise"]
 _READING: Final = ("get", "list", "watch")
-#: As in the chart: no CPU limit, and memory for caches.
+#: As in the chart. The memory is for caches, and there is no CPU limit.
 _RESOURCES: Final = {"requests": {"cpu": "200m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}}
 
 
@@ -69,7 +69,7 @@ def takeover_plan(
     agents: bool = False,
     leave_unserved: bool = False,
 ) -> Plan:
-    """Plan to replace OpenKruise's manager with ours, run from ``image``. Steps already done are omitted.
+    """Return the plan to replace OpenKruise's manager with ours from ``image``, without steps already done.
 
     ``kinds`` are those served here, ``rules`` the permissions of our manager. With ``agents``, or if the backup
     contains them, the node agents are replaced too. With ``leave_unserved``, objects of other kinds do not block the
@@ -188,7 +188,7 @@ def _judge_kinds(
 
 
 def _judge_image(namespace: str, image: str, kept: Json, blockers: list[str]) -> None:
-    """Add a blocker if the backup was made from an image other than the running one."""
+    """Add a blocker if the backup contains another image than the running one."""
     was = container_of(kept["deployment"]).get("image", "")
     if image != was:
         blockers.append(
@@ -271,7 +271,7 @@ def _steps(
         )
     ]
     steps += [
-        _applied(crd.manifest(kind), seen.namespace, "install a definition that was missing")
+        _applied(crd.manifest(kind), seen.namespace, "install a missing CRD")
         for kind in kinds
         if kind.crd_name not in had
     ]
@@ -286,7 +286,7 @@ def _steps(
         return tuple(steps)
     if kept is not None and kept.get("agents") != before["agents"]:
         body = _packed(before, seen.namespace)
-        steps.append(Step("save the node agents too", "patch", CONFIGMAPS, BACKUP, seen.namespace, body))
+        steps.append(Step("add the node agents to the backup", "patch", CONFIGMAPS, BACKUP, seen.namespace, body))
     return (*steps, *node_agents.handover(seen, before["agents"], image))
 
 
@@ -364,7 +364,7 @@ def _definition(kind: KindDefinition, seen: Installed) -> Step:
     body = crd.manifest(kind)
     _lead_to(body, seen.namespace, bundle_of(seen.configurations.values()))
     return Step(
-        "install pykruise's version of the definition", "apply", CUSTOMRESOURCEDEFINITIONS, kind.crd_name, "", body
+        "install pykruise's version of the CRD", "apply", CUSTOMRESOURCEDEFINITIONS, kind.crd_name, "", body
     )
 
 
@@ -378,7 +378,7 @@ def _lead_to(definition: Json, namespace: str, bundle: str) -> None:
 
 
 def back_plan(seen: Installed) -> Plan:
-    """Plan to restore the previous installation."""
+    """Return the plan to restore the previous installation."""
     if seen.backup is None:
         return Plan(blockers=(f"ConfigMap {seen.namespace}/{BACKUP}: not found, so there is nothing to restore",))
     if seen.deployment is None or seen.cluster_role is None:
@@ -457,7 +457,7 @@ def _definition_back(live: Json, spec: Json) -> Step:
     body = {**live, "spec": wanted}
     body.pop("status", None)
     name = live["metadata"]["name"]
-    return Step("restore OpenKruise's version of the definition", "replace", CUSTOMRESOURCEDEFINITIONS, name, "", body)
+    return Step("restore OpenKruise's version of the CRD", "replace", CUSTOMRESOURCEDEFINITIONS, name, "", body)
 
 
 def _configuration_back(resource: Resource, live: Json, before: Json) -> Step:

@@ -97,8 +97,8 @@ def is_image_changed(
     """Return whether the container now runs ``image``, given what it ran before. [PM-52]
 
     A different image id means that the image changed. If the id is the same, the runtime must report it under the new
-    name (after a rollback, or for a second tag). Differs from OpenKruise in three ways: an empty id means that nothing
-    runs yet; full names are compared; and if the runtime keeps reporting the first tag, it suffices that a new
+    name (after a rollback, or for a second tag). This differs from OpenKruise in three ways: an empty id means that
+    nothing runs yet; full names are compared; and if the runtime keeps reporting the first tag, it suffices that a new
     container is ready and that its kubelet has observed the current spec.
     """
     if not status.image_id:

@@ -125,9 +125,9 @@ def _update_spec(
 
 
 def blocked_on_pod(pod: Pod, spec: UpdateSpec) -> Blocked | None:
-    """Return what prevents an update of this Pod that its revisions allow, or None.
+    """Return what prevents an in-place update of this Pod although its revisions allow it, or None.
 
-    Only the node agent can restart a container because a label or an annotation changed. If no agent reports the Pod's
+    Only the node agent restarts containers after a label or an annotation changed. If no agent reports the Pod's
     containers, the Pod would stay out of service forever.
     """
     started = {status.name for status in pod.status.container_statuses if status.container_id}

@@ -171,8 +171,8 @@ def without_grace(pod: Pod) -> dict[str, None]:
     return {key: None for key in keys if key in pod.metadata.annotations}
 
 
-# The annotation that records an in-place update: what ran before, what changed when, and what is pending. Its layout is
-# byte for byte OpenKruise's, followed by keys that only pykruise reads: ``state``, ``lastContainerIDs`` (which
+# The annotation that records an in-place update: what ran before, what changed and when, and what is pending. It equals
+# OpenKruise's byte for byte, followed by keys that only pykruise reads: ``state``, ``lastContainerIDs`` (which
 # container ran before) and ``containerResources`` (resources for the resize subresource) [PM-180].
 
 
@@ -233,7 +233,7 @@ class InPlaceUpdateState(Struct, frozen=True):
 
     @property
     def before(self) -> Mapping[str, ContainerBefore]:
-        """The containers whose image was changed."""
+        """The containers whose image was changed, with what each ran before."""
         return self.last_container_statuses or {}
 
     def waiting(self) -> UpdateSpec:
@@ -321,7 +321,7 @@ def update_state(pod: Pod) -> InPlaceUpdateState | None:
     try:
         found = _decode_state(text.encode())
         for moment in filter(None, (found.update_timestamp, found.resize_retried)):
-            rfc3339(moment)  # its UTC offset may shift it to a year that cannot be formatted
+            rfc3339(moment)  # fails if the UTC offset shifts the time out of range
     except (msgspec.MsgspecError, UnicodeError, RecursionError, OverflowError) as error:
         raise StateError(
             f"Pod {pod.metadata.namespace}/{pod.metadata.name}: annotation {IN_PLACE_UPDATE_STATE}: {error}"

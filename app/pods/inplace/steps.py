@@ -62,7 +62,7 @@ class Start:
 def must_be_unready(pod: Pod, spec: UpdateSpec) -> bool:
     """Return whether the Pod must be out of service during the update. [PM-23]
 
-    False if no container changes, or if only resources change and no container restarts for them.
+    It need not be if no container changes, or if only resources change and no container restarts for them.
     """
     spec = with_unapplied(pod, spec)
     if not has_gate(pod, IN_PLACE_UPDATE_READY) or not spec.containers:
@@ -111,7 +111,7 @@ def start(
     annotations: Mapping[str, str] | None = None,
     resize_subresource: bool = True,
 ) -> Start:
-    """Return the write that begins the update. A Pod that must be out of service already is. [PM-24, PM-25]
+    """Return the write that begins the update. If the Pod must be out of service, it already is. [PM-24, PM-25]
 
     ``labels`` and ``annotations`` of the revision [PM-78] and the lifecycle [PM-55] are part of the same write.
     """
@@ -156,7 +156,7 @@ def with_unapplied(pod: Pod, spec: UpdateSpec) -> UpdateSpec:
     """Return ``spec`` merged into what an earlier update of the Pod has not applied yet."""
     for earlier in _unapplied(pod):
         spec = _after(earlier, spec)
-    # A container that already has the image does not change, as after a rollback within the grace period.
+    # After a rollback within the grace period, for example, a container already has the image and does not change.
     present = images_of(pod)
     images = {name: image for name, image in spec.container_images.items() if present.get(name) != image}
     return msgspec.structs.replace(spec, container_images=images)
@@ -261,8 +261,8 @@ def _with_outstanding(pod: Pod, state: InPlaceUpdateState, prior: InPlaceUpdateS
     return msgspec.structs.replace(state, last_container_statuses=before or None, last_container_ids=ids)
 
 
-# Refresh: how an in-place update advances each time its Pod is reconciled. It ends the grace period, applies
-# the next batch, and finally sets the condition that lets the Pod receive traffic. [PM-42 … PM-46]
+# A refresh advances an in-place update each time its Pod is reconciled: it ends the grace period, applies the next
+# batch, and finally sets the condition that lets the Pod receive traffic. [PM-42 … PM-46]
 
 
 #: Seconds between retries of a resize. After two minutes the delay grows with the time since the first refusal.

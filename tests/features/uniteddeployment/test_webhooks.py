@@ -355,4 +355,4 @@ def test_a_misspelled_field_of_a_workload_gets_a_warning(kind: str, field: str) 
     *parents, name = field.split(".")
     place = functools.reduce(operator.getitem, parents, obj["spec"]["template"][kind])
     place[name] = [{"name": "x"}]
-    assert write(obj).warnings == (f"spec.template.{kind}.{field}: unknown field, it has no effect",)
+    assert write(obj).warnings == (f"spec.template.{kind}.{field}: unknown field; it has no effect",)

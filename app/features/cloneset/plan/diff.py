@@ -28,7 +28,7 @@ from app.workloads.settings import Revisions, UpdatePolicy
 @dataclass(frozen=True, slots=True)
 class Inputs:
     """Inputs to all decisions about one CloneSet. ``now`` is in POSIX seconds; ``updates`` caches in-place updates
-    between the revisions and is extended on use."""
+    between the revisions and is filled on demand."""
 
     resolved: ResolvedSpec
     pods: Sequence[PodFacts]

@@ -30,7 +30,7 @@ class Removal:
 
 @dataclass(frozen=True, slots=True)
 class ScalePlan:
-    """Pods to keep, create or delete. At most one of the three is non-empty."""
+    """Pods to keep, create or delete; at most one of these groups is non-empty."""
 
     #: Pods preparing for deletion that are needed again. [CS-97]
     cancel_deletion: tuple[PodFacts, ...] = ()
@@ -39,7 +39,7 @@ class ScalePlan:
     remove: tuple[Removal, ...] = ()
     #: Pods to delete if none can be created: this may free the quota that new Pods need. [CS-100]
     otherwise: tuple[Removal, ...] = ()
-    #: Number of Pods that may be created, if fewer than are missing. [CS-99]
+    #: Number of Pods that may be created; set only if more Pods are missing. [CS-99]
     limited_to: int | None = None
 
     @property
@@ -123,7 +123,7 @@ def _wanted_again(rollout: RolloutState, leaving: int) -> int:
 
 
 def _deletions_to_cancel(rollout: RolloutState, back: Sequence[PodFacts], wanted: int) -> tuple[PodFacts, ...]:
-    """Choose the Pods to keep: first as many old Pods as the partition lacks, then new Pods, then the other old
+    """Choose the Pods to keep: first the old Pods that the partition still needs, then new Pods, then the other old
     Pods."""
     if wanted < len(back):
         old, new = ([pod for pod in back if rollout.is_new(pod) is want] for want in (False, True))
@@ -155,7 +155,7 @@ def _first(pods: Sequence[PodFacts], count: int, order: DeletionOrder) -> Sequen
 def deletion_order(
     template: Mapping[str, Any], node_labels: NodeLabels, now: float
 ) -> Callable[[Sequence[PodFacts]], list[PodFacts]]:
-    """Return a function that sorts Pods of one revision for deletion. Ranks are computed within the group. [CS-112]"""
+    """Return a function that sorts Pods of one revision for deletion. Ranks are computed among these Pods. [CS-112]"""
 
     def ordered(group: Sequence[PodFacts]) -> list[PodFacts]:
         facts = {one.pod.metadata.uid: one for one in group}

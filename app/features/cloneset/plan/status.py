@@ -60,7 +60,7 @@ def base_status(
     }
 
 
-# Condition Progressing: whether a rollout is progressing, is at rest, or has exceeded its deadline [CS-152 … CS-155].
+# Condition Progressing: whether a rollout is progressing, complete, paused, or past its deadline [CS-152 … CS-155].
 
 PROGRESSING: Final = "Progressing"
 AVAILABLE: Final = Condition(PROGRESSING, "True", "CloneSetAvailable", "CloneSet is available")

@@ -29,7 +29,7 @@ _TOLERATED: Final = (
     ("node.kubernetes.io/pid-pressure", NO_SCHEDULE),
     ("node.kubernetes.io/unschedulable", NO_SCHEDULE),
 )
-#: Tolerated by Pods on the host network.
+#: Taint that Pods on the host network also tolerate.
 _NETWORK: Final = ("node.kubernetes.io/network-unavailable", NO_SCHEDULE)
 
 
@@ -74,7 +74,7 @@ class PodMaker:
 
     @property
     def _readiness_gates(self) -> tuple[str, ...]:
-        """Readiness gates. The one that admission would append is included, which saves a patch. [DS-36]"""
+        """Readiness gates, including the one that admission would append, which saves a patch. [DS-36]"""
         settings = self.resolved.settings
         return (
             *((names.IN_PLACE_UPDATE_READY,) if settings.in_place else ()),

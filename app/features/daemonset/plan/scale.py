@@ -21,7 +21,7 @@ from app.pods.revisions import short_hash
 
 @dataclass(slots=True, eq=False)
 class DaemonPod:
-    """One Pod of a DaemonSet in any state. Computed once per resourceVersion and generation."""
+    """Facts about one Pod of a DaemonSet in any state, computed once per resourceVersion and generation."""
 
     pod: Pod
     name: str
@@ -103,8 +103,8 @@ class NodePods:
 
 @dataclass(frozen=True, eq=False)
 class Observed:
-    """Inputs to the plans. ``nodes`` are the nodes of the cluster, sorted by name; ``strays`` are Pods whose node does
-    not exist; ``new`` are the hashes of the current template; ``now`` is in POSIX seconds."""
+    """Inputs to the plans. ``nodes`` contains all nodes of the cluster, sorted by name; ``strays`` contains the Pods
+    whose node does not exist; ``new`` contains the hashes of the current template; ``now`` is in POSIX seconds."""
 
     nodes: Sequence[NodePods]
     strays: Sequence[DaemonPod]
@@ -131,8 +131,8 @@ def observe(
     new: Collection[str],
     now: float,
 ) -> Observed:
-    """Group the Pods by node. ``eligibilities`` has all nodes of the cluster by name; ``unselected`` are nodes that do
-    not match the update's node selector."""
+    """Group the Pods by node. ``eligibilities`` covers all nodes of the cluster, by name; ``unselected`` names the
+    nodes that do not match the update's node selector."""
     by_node: dict[str, list[DaemonPod]] = {}
     strays = []
     for pod in pods:

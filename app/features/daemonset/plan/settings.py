@@ -51,7 +51,7 @@ class Gates(EngineGates):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of one DaemonSet as absolute numbers, for a number of eligible nodes. [DS-38, DS-74]"""
+    """Limits of one DaemonSet as absolute numbers, for a given number of eligible nodes. [DS-38, DS-74]"""
 
     desired: int
     max_unavailable: int

@@ -35,7 +35,7 @@ NOTHING = RollingPlan()
 class NodeState:
     """Live Pods of one node: the first from the new template and the first from an old one.
 
-    ``excess``: there is more than one of either.
+    ``excess``: there are several Pods from the new template, or several from old ones.
     """
 
     node: NodePods
@@ -106,8 +106,8 @@ def _plan_replacement(candidates: Sequence[NodeState], observed: Observed, setti
             if not settings.gates.strict:
                 free.append(old)
                 continue
-            # The old Pod counts as unavailable. If it is ready, but not yet for minReadySeconds, it is still in service
-            # and must wait for its turn. [DS-77]
+            # The old Pod counts as unavailable. If it is ready, but has not been for minReadySeconds, it is still in
+            # service and must wait for its turn. [DS-77]
             unavailable += 1
             if not old.ready:
                 free.append(old)

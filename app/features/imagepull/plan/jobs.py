@@ -118,7 +118,7 @@ class Step:
     next_nodes: tuple[str, ...] = ()
     #: Nodes that would be next, but whose NodeImage has no room for another image of the job's namespace. [IMG-111]
     without_room: tuple[str, ...] = ()
-    #: Seconds until the job's deadline or until it stops waiting for a NodeImage.
+    #: Seconds until the job's deadline or until it stops waiting for a NodeImage, whichever comes first.
     wait: float | None = None
     ended: bool = False
 

@@ -121,7 +121,7 @@ def _label_selector(selector: Mapping[str, Any]) -> str:
     )
 
 
-# The ImagePullJobs of an ImageListPullJob, and its progress. [IMG-70 … IMG-76, IMG-104]
+# Jobs of a list and its progress. [IMG-70 … IMG-76, IMG-104]
 
 _SUFFIX: Final = 5
 _MAX_NAME: Final = 253
@@ -144,7 +144,7 @@ def template_hash(template: Mapping[str, Any]) -> str:
 
 
 def is_up_to_date(child: ImagePullJob, template: Mapping[str, Any]) -> bool:
-    """Return whether the job's spec matches the list's, regardless of defaults that admission has set. [IMG-73]"""
+    """Return whether the job's spec matches the list's, ignoring defaults that admission has set. [IMG-73]"""
     spec = {key: value for key, value in child.spec.to_dict().items() if key != "image"}
     for key in ("selector", "podSelector"):
         # These fields can hold thousands of names, and have no defaults.
@@ -155,8 +155,8 @@ def is_up_to_date(child: ImagePullJob, template: Mapping[str, Any]) -> bool:
 
 
 def child_of(job: ImageListPullJob, image: str, template: Mapping[str, Any], hash_: str) -> Json:
-    """Return the job for an image. Its name is derived from list, image and template, so creation is idempotent.
-    [IMG-72]"""
+    """Return the job for an image. Its name is derived from the list, the image and the template, so creation is
+    idempotent. [IMG-72]"""
     metadata = job.metadata
     prefix = f"{metadata.name[: _MAX_NAME - _SUFFIX - 1]}-"
     digest = hashlib.sha256(f"{metadata.uid} {image} {hash_}".encode("utf-8", "surrogatepass")).digest()

@@ -22,7 +22,7 @@ from app.pods.predicates import is_active
 
 
 class Named(Protocol):
-    """A NodeImage or a Node, which have the same name and labels."""
+    """A Node or its NodeImage; both have the same name and labels."""
 
     @property
     def metadata(self) -> ObjectMeta: ...
@@ -198,7 +198,7 @@ def changed_images(old: NodeImage, new: NodeImage) -> set[str]:
 
 
 def changed_tags(name: str, old: NodeImage, new: NodeImage) -> set[str] | None:
-    """Return the tags of a repository whose spec or status changed; None for all tags, if a field that they share
+    """Return the tags of a repository whose spec or status changed, or None if a field that all its tags share
     changed. [IMG-40]"""
     before, after = old.spec.images.get(name, _NO_ENTRY), new.spec.images.get(name, _NO_ENTRY)
     if before.pull_secrets != after.pull_secrets:

@@ -190,8 +190,8 @@ class CleanUp:
 
 
 def clean(node_image: Json, facts: CleanUp, now: datetime) -> float | None:
-    """Remove expired tags and deleted references from ``node_image``. Return the seconds until the next tag expires.
-    [IMG-32]"""
+    """Remove expired tags and references to deleted objects from ``node_image``. Return the seconds until the next
+    tag expires. [IMG-32]"""
     waits: list[float] = []
     node_image.setdefault("metadata", {})["labels"] = dict(facts.labels)
     statuses = {
@@ -377,7 +377,7 @@ def usage_of(node_image: NodeImage) -> Usage:
 def has_room(node_image: NodeImage, usage: Usage, job: ImagePullJob, image: FamiliarImage, share: int = WHOLE) -> bool:
     """Return whether the job may add its image, or has already done so.
 
-    ``usage`` is that of this NodeImage; ``share`` is the percentage of the space left by others that a namespace may
+    ``usage`` belongs to this NodeImage; ``share`` is the percentage of the space left by others that a namespace may
     use.
     """
     namespace = job.metadata.namespace

@@ -1,4 +1,4 @@
-"""NodeImage controller: keeps one NodeImage per Node, with its labels and without expired tags. [IMG-30 … IMG-36]"""
+"""Maintain one NodeImage per Node: copy the Node's labels to it and remove expired tags. [IMG-30 … IMG-36]"""
 
 from __future__ import annotations
 

@@ -32,7 +32,8 @@ _PROBE: Final = Path("livenessProbe")
 
 
 def readable(container: str, probe: Mapping[str, Any]) -> PodContainerProbe | None:
-    """Return a container's probe, or None if the node agent cannot run it (gRPC, or another host). [PPM-56]"""
+    """Return a container's probe, or None if the node agent cannot run it because it uses gRPC or names a host.
+    [PPM-56]"""
     try:
         read = PodContainerProbe.model_validate({"name": container, "containerName": container, "probe": probe})
     except ValidationError:
@@ -173,7 +174,7 @@ def is_open(request: ContainerRecreateRequest) -> bool:
 
 
 def is_available(pod: Pod, disrupted: Collection[str]) -> bool:
-    """Return whether the Pod is ready and will stay ready. ``disrupted`` holds the UIDs of Pods whose containers are
-    being restarted. [PPM-53]"""
+    """Return whether the Pod is ready and neither being deleted nor in ``disrupted``, which holds the UIDs of Pods
+    whose containers are being restarted. [PPM-53]"""
     metadata = pod.metadata
     return is_ready(pod) and metadata.deletion_timestamp is None and metadata.uid not in disrupted

@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 #: Seconds until a postponed restart is retried.
 RETRY_SECONDS: Final = 2.0
-#: Maximum delay between attempts to create a request that fails while other restarts on the node are held back.
+#: Maximum delay between attempts to create a request if it keeps failing while other restarts are postponed.
 MAX_RETRY_SECONDS: Final = 300.0
 #: The time of the first attempt, and the delay after it.
 _NOW: Final = (0.0, RETRY_SECONDS)

@@ -66,7 +66,7 @@ MARKERS: Final = POD_PROBE_MARKER.resource()
 COALESCE_SECONDS: Final = 0.2
 #: Maximum number of problems with a marker that are reported at once.
 _MAX_EVENTS: Final = 5
-#: Seconds between checks for whether probes that did not fit have room now, because other namespaces use less.
+#: Seconds until probes that did not fit are retried, in case other namespaces use less space by then.
 ROOM_SECONDS: Final = 60.0
 
 
@@ -80,7 +80,7 @@ def by_namespace(marker: PodProbeMarker) -> list[str]:
 
 
 def by_selector(marker: PodProbeMarker) -> Sequence[str]:
-    """Index markers by selector, so that a Pod finds its candidates. An invalid selector matches no Pod."""
+    """Index markers by selector, to find the candidates for a Pod. An invalid selector matches no Pod."""
     try:
         return selector_keys(marker.metadata.namespace, compile_selector(marker.spec.selector))
     except SelectorError:
@@ -125,7 +125,7 @@ class PodProbeMarkerReconciler:
 
     def keys_for_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
         """Return the markers that select the Pod, or selected it before the change. If only its labels changed, return
-        only the markers that started or stopped selecting it: two markers that set one label to different values would
+        only the markers that started or stopped selecting it: two markers that set a label to different values would
         otherwise trigger each other. [PPM-10, PPM-41]"""
         old, new = change.old, change.new
         if old is None or new is None or not self._same(old, new):

@@ -68,7 +68,8 @@ def without_budget(pod: Pod, *, vertical_scaling: bool) -> Judgement | None:
 
 
 def protected(budget: PodUnavailableBudget, *, resize_is_update: bool) -> frozenset[ProtectedOperation]:
-    """Return the protected operations. ``resize_is_update``: gate InPlacePodVerticalScaling is off. [PUB-65]"""
+    """Return the protected operations. ``resize_is_update`` is set if gate InPlacePodVerticalScaling is off.
+    [PUB-65]"""
     found = set(protected_operations(budget.spec.protect_operations, budget.metadata.annotations))
     if resize_is_update and ProtectedOperation.UPDATE in found:
         found.add(ProtectedOperation.RESIZE)

@@ -39,7 +39,7 @@ _sidecar_updates: Final = msgspec.json.Decoder(dict[str, _SidecarUpdate])
 class RunningContainer:
     """A started container: the image in its spec and the one it runs.
 
-    ``current``: it is ready and runs the spec's image, according to the image name or the kubelet's observed
+    ``current`` is set if it is ready and runs the spec's image, according to the image name or the kubelet's observed
     generation.
     """
 
@@ -53,8 +53,8 @@ class RunningContainer:
 
 @dataclass(frozen=True, slots=True)
 class PodFacts:
-    """The facts about a Pod that a budget needs. ``healthy``: ready and consistent, so that disrupting it is charged to
-    the budget."""
+    """The facts about a Pod that a budget needs. A ``healthy`` Pod is ready and consistent, so disrupting it is charged
+    to the budget."""
 
     name: str
     uid: str
@@ -233,7 +233,7 @@ def workload_of(api_version: str, kind: str, name: str) -> Workload:
 
 
 def effective_selector(given: Mapping[str, object] | None) -> Selector | None:
-    """Return the selector; None, which matches nothing, if it is missing, empty or invalid."""
+    """Return the selector, or None (which matches nothing) if it is missing, empty or invalid."""
     try:
         selector = compile_selector(given)
     except SelectorError:

@@ -22,7 +22,7 @@ UNKNOWN = -1
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """Number of desired Pods. ``gone``: the workload is missing or being deleted."""
+    """Number of desired Pods. ``gone`` is set if the workload is missing or being deleted."""
 
     replicas: int
     gone: bool = False
@@ -169,7 +169,8 @@ PAST: Final = 0.001
 class Observed:
     """Inputs to a budget's status.
 
-    ``confirmed``: Pods with an overdue entry, as read from the API server; None means gone or replaced.
+    ``confirmed`` holds the Pods with an overdue entry, as read from the API server, or None if they are gone or were
+    replaced.
     """
 
     pods: Mapping[str, PodFacts]
@@ -254,8 +255,8 @@ def _is_back(noted: str, pod: PodFacts | None, seen: Seen | None) -> bool:
 
 
 def _changed(status: PodUnavailableBudgetStatus, computed: Mapping[str, Any]) -> PodUnavailableBudgetStatus:
-    """Return the status with the computed values; the same object if nothing differs. A missing map equals an empty
-    one. [PUB-58]"""
+    """Return the status with the computed values, or the same object if nothing differs. A missing map equals an
+    empty one. [PUB-58]"""
     different = {name: value for name, value in computed.items() if (getattr(status, name) or None) != (value or None)}
     return status.model_copy(update=different) if different else status
 

@@ -22,7 +22,7 @@ from app.kube.quantities import Quantity, parse
 MAX_LENGTH = 512
 MAX_DEPTH = 32
 
-#: Upper limit of a plausible quantity, in thousandths.
+#: Exclusive upper limit of quantities, in thousandths.
 _MAX_MILLI = 2**63 * 1000
 _SUFFIXES = ("m", "k", "M", "G", "T", "P", "Ki", "Mi", "Gi", "Ti", "Pi")
 _FUNCTIONS = ("max", "min")
@@ -72,7 +72,7 @@ class Expression:
 
 
 def compile_expression(text: str, variable: str) -> Expression:
-    """Parse the expression ``text`` with its one variable. Raises :class:`ExpressionError` naming the column."""
+    """Parse the expression ``text`` with its one variable. Raises :class:`ExpressionError`."""
     if len(text) > MAX_LENGTH:
         raise ExpressionError(f"expression has {len(text)} characters, more than the {MAX_LENGTH} allowed")
     return Expression(text, _Parser(text, variable).program())

@@ -24,7 +24,7 @@ from app.pods.admission_draft import PodRefusedError
 # As in Go's time.Parse(time.RFC3339): fractions are accepted though not in the layout; seconds are required.
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:\d\d)", re.ASCII)
 _ZERO_TIME = datetime(1, 1, 1, tzinfo=UTC)
-#: Maximum number of commas in a hash annotation that is read. Any user may write it, and an entry may be as short as 7
+#: Hash annotations with more commas are not read, because any user may write them, and an entry may be as short as 7
 #: bytes.
 MAX_COMMAS: Final = 1_000
 
@@ -93,7 +93,7 @@ def _read_time(value: Any, path: str) -> str | None:
     if not isinstance(value, str) or not _RFC3339.fullmatch(value):
         raise GoTypeError(f"{path}: {value!r} is not an RFC 3339 time")
     try:
-        # Only whole seconds are written, so the fraction, which may have nanoseconds in Go, is dropped.
+        # Only whole seconds are written, so drop the fraction, which in Go may have nanoseconds.
         moment = datetime.fromisoformat(re.sub(r"[.,]\d+", "", value)).astimezone(UTC)
     except (ValueError, OverflowError) as error:
         raise GoTypeError(f"{path}: {error}") from error
@@ -115,7 +115,7 @@ _RECORD = map_of(
 
 # ``spec.patchPodMetadata``: annotations that a SidecarSet adds to Pods on injection and on update [SS-53 … SS-55].
 # Injection and in-place update share these functions. Applying a patch a second time changes nothing [D-21]: an
-# annotation that equals the patch, or whose merge would have the same meaning, is left unchanged.
+# annotation is left unchanged if it equals the patch, or if the merge would not change its meaning.
 
 _SPACE = re.compile(r"[ \t\n\r]*")
 _TEXT_OR_SPACE = re.compile(r'("(?:[^"\\]|\\.)*")|[ \t\n\r]+')

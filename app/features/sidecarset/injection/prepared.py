@@ -132,8 +132,8 @@ class PreparedContent:
     #: Names that the containers and init containers get in a Pod; for twins, both names.
     names: frozenset[str]
     init_names: frozenset[str]
-    #: ``names``, ``init_names`` and, for twins, their common name in the set. No resources policy counts them as
-    #: targets. [SS-61]
+    #: ``names``, ``init_names`` and, for twins, their common name in the set. Containers with these names are never
+    #: targets of a resources policy. [SS-61]
     all_names: frozenset[str]
     #: Hot-upgradable sidecars, by their name in the set. [SS-80]
     hot: tuple[str, ...]
@@ -159,15 +159,15 @@ class PreparedSet:
     namespace_selector: Selector | None
     #: Namespaces it is indexed under; empty means all. [SS-36]
     namespaces: tuple[str, ...]
-    #: False if the namespace's name alone decides, so that its labels are not needed.
+    #: Whether matching needs the namespace's labels, not only its name.
     needs_namespace_labels: bool
     #: Whether injection is paused or the set is being deleted. [SS-38, SS-39]
     dormant: bool
     #: The base this canary replaces, or "". [SS-77]
     canary_of: str
-    #: None injects the current spec. [SS-68]
+    #: If None, the current spec is injected. [SS-68]
     revision: RevisionChoice | None
-    #: The current spec, or why it cannot be injected: matching Pods must not start without their sidecars.
+    #: The current spec, or why it cannot be injected. Matching Pods are then refused, not started without sidecars.
     content: PreparedContent | UnusableSidecarSetError
 
 
@@ -335,5 +335,5 @@ def _namespaces(selector: Selector | None) -> tuple[str, ...]:
     if selector is None:
         return ()
     named = [r for r in selector.requirements if r.key == names.NAMESPACE_NAME and r.operator == "In"]
-    # A matchLabels entry is an In requirement with one value, so it takes precedence over one with several values.
+    # Use the requirement with the fewest values; a matchLabels entry is an In requirement with one value.
     return min((requirement.values for requirement in named), key=len, default=())

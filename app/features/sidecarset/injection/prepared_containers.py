@@ -139,7 +139,7 @@ _SUBSCRIPTED = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
 
 @dataclass(frozen=True, slots=True)
 class EnvTransfer:
-    """Variables to copy from an app container. Its name is ``container``, or is read from the Pod. [SS-47]"""
+    """Variables to copy from an app container, whose name is ``container`` or is read from the Pod. [SS-47]"""
 
     names: tuple[str, ...]
     container: str = ""
@@ -202,7 +202,8 @@ def prepare_sidecar(container: Mapping[str, Any], set_name: str, *, init: bool) 
     sidecar = PreparedSidecar(
         name=name,
         base=base,
-        # An empty policy means AfterAppContainer: defaults were set when the set was written. [SS-42, SS-44]
+        # Defaults were set when the set was written; a policy that is still empty means AfterAppContainer. [SS-42,
+        # SS-44]
         before=policy == "BeforeAppContainer",
         rule=f"{'SS-44' if init else 'SS-45' if hot else 'SS-42'} SidecarSet {set_name}",
         empty_image=(upgrade.get("hotUpgradeEmptyImage") or "") if hot else None,

@@ -39,7 +39,7 @@ class ResourcesPolicyError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ResourcesPolicy:
-    """A compiled policy. ``limits`` and ``requests`` contain an expression for each resource that has one."""
+    """A compiled policy. ``limits`` and ``requests`` map resource names to expressions."""
 
     sums: bool
     pattern: Pattern
@@ -75,7 +75,7 @@ def targets(
     """Return the Pod's own containers that the policy counts: native sidecars, then containers. [SS-61]
 
     ``injected`` names every container of every SidecarSet applied to this Pod; those never count. Raises
-    :class:`ResourcesPolicyError` if none is left.
+    :class:`ResourcesPolicyError` if no container is left.
     """
     running = (container for container in init_containers if container.get("restartPolicy") == "Always")
     counted = [
@@ -106,7 +106,7 @@ def evaluate(policy: ResourcesPolicy, counted: Sequence[Mapping[str, Any]]) -> d
         aggregate = _aggregate(policy, resources, "requests", name)
         requests[name] = _amount(expression, aggregate or ZERO, "requests", name)
     for name in limits.keys() & requests.keys():
-        # The API server rejects a limit below the request, so no Pod could be created. [SS-67]
+        # Raise limits to the requests: the API server rejects Pods with a limit below the request. [SS-67]
         limits[name] = max(limits[name], requests[name])
     result = (("limits", limits), ("requests", requests))
     return {
@@ -145,9 +145,9 @@ def _amount(expression: Expression, variable: Quantity, kind: str, name: str) ->
 
 
 def policy_errors(policy: Mapping[str, Any], path: Path, *, tried: bool = True) -> Iterator[FieldError]:
-    """Validate a ``resourcesPolicy``, whose fields have the right types; ``path`` is its location. [SS-23, SS-67]
+    """Validate a ``resourcesPolicy`` whose fields have the right types; ``path`` is its location. [SS-23, SS-67]
 
-    ``tried``: also reject an expression that has no value for any amount a container could have. Conflicts with other
+    If ``tried``, also reject an expression that fails for every amount a container could have. Conflicts with other
     fields (own resources, a plain init container) are checked by the caller.
     """
     mode = policy.get("targetContainersMode") or ""
@@ -178,11 +178,11 @@ def _expression_errors(text: str, name: str, path: Path, *, tried: bool) -> Iter
 
 
 def _never_usable(expression: Expression, name: str) -> str:
-    """Return why an expression is rejected on admission; '' if it is not. [SS-67]
+    """Return why admission rejects an expression; '' if it does not. [SS-67]
 
     Like OpenKruise, evaluate it with the plain number 1. Unlike OpenKruise, reject a negative result, because Pods with
-    small containers would be refused, and evaluate it with quantities, to find expressions that fail for every Pod,
-    such as ``cpu*cpu``.
+    small containers would be refused. Also evaluate the expression with quantities, to find expressions that fail for
+    every Pod, such as ``cpu*cpu``.
     """
     try:
         expression.evaluate(1.0)

@@ -1,5 +1,5 @@
-"""Which SidecarSets apply to a Pod, and in which order: an index of prepared sets that checks only the few whose
-selectors can match.
+"""Index of prepared SidecarSets: finds the sets that apply to a Pod, in order, by checking only the few whose selectors
+can match.
 
 Each set is indexed under the namespaces it names [SS-36] and, within them, under one label its selector requires: the
 most selective one. Finding the one matching set among a thousand therefore costs about as much as testing a single set.
@@ -27,8 +27,8 @@ SETTLING: Final = 2.0
 MAX_EXPECTED: Final = 100
 MAX_CLAIMED: Final = 1_000
 MAX_UID: Final = 128
-"""Maximum number of expected sets per caller and for all unknown callers (more than any client creates at once), and
-maximum length of a UID."""
+"""Maximum number of expected states for known callers and for each address of unknown callers (more than any client
+creates at once), maximum number for all unknown callers, and maximum length of a UID."""
 
 #: A label with its value, or only a key for "exists".
 _Term: TypeAlias = "tuple[str, str] | str"
@@ -160,8 +160,8 @@ class SidecarSetIndex:
     def behind(self, now: float, *, stranger: bool = False) -> list[str]:
         """Return the sets that were admitted in a newer state than the index has.
 
-        Claims of unknown callers count only for unknown callers: one of them may be an API server that calls from an
-        unknown address, but they must not delay the Pods of a known API server. [SS-39]
+        States claimed by unknown callers count only in reviews for unknown callers. Such a caller may be an API server
+        at an unknown address, but it must not delay the Pods of a known API server. [SS-39]
         """
         if not self._expected and not self._claimed:
             return []

@@ -57,7 +57,7 @@ def missing_from(pod: Pod) -> tuple[str, ...]:
 
 
 def pod_patch(pod: Pod, sets: Sequence[str], now: datetime) -> dict[str, Any]:
-    """Return the strategic merge patch of the Pod's status that names the missing sets."""
+    """Return the strategic merge patch of the Pod's status that names the sets whose containers are missing."""
     condition = {
         "type": SIDECARS_MISSING,
         "status": "True",
@@ -99,7 +99,7 @@ def set_conditions(present: object, missed: Sequence[Pod], now: datetime) -> lis
     ]
 
 
-# Which Pod without its sidecars to evict next, so that its workload recreates it with them. [SS-137]
+# Choose the next Pod without its sidecars to evict; its workload recreates it with them. [SS-137]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ def next_step(pods: Sequence[Pod], missed: Sequence[Pod], limits: Limits) -> Ste
     """Return the next action. ``pods`` are the active Pods of the workload, ``missed`` those that lack their sidecars
     (at least one, in order).
 
-    Pods are evicted one at a time, and only while all replicas exist. A Pod that is not ready comes first.
+    Pods are evicted one at a time, and only while all replicas exist. Pods that are not ready come first.
     """
     if len(pods) < limits.replicas:
         return Step()
@@ -172,8 +172,8 @@ def _count(value: object, default: int) -> int:
 # webhook, and nothing else shows that sidecars are missing. [MGR-123]
 
 REASON: Final = "SidecarsMissing"
-#: Maximum difference between the API server's clock and ours. A larger value does no harm: every reviewed Pod records
-#: its sets.
+#: Maximum difference between the API server's clock and ours. A larger value would do no harm, because every
+#: reviewed Pod records its sets.
 CLOCK_SKEW: Final = timedelta(seconds=30)
 
 

@@ -78,7 +78,7 @@ States: TypeAlias = "Mapping[str, InPlaceState] | None"
 class Wait(StrEnum):
     """Why an outdated Pod is not a candidate for an update. [SS-92]"""
 
-    #: It is a candidate.
+    #: The Pod is a candidate.
     NO = ""
     UNSELECTED = "updateStrategy.selector does not match its labels"
     BLOCKED = "more than images changed in the set since the Pod was created"
@@ -87,7 +87,7 @@ class Wait(StrEnum):
 
 
 class PodFacts(NamedTuple):
-    """Facts about one Pod and one set. ``revision`` is the ControllerRevision in its annotation, or ''."""
+    """Facts about one Pod and one set. ``revision`` is the ControllerRevision in the Pod's annotation, or ''."""
 
     matched: bool
     updated: bool
@@ -105,8 +105,8 @@ class PodFacts(NamedTuple):
     down: bool = False
     #: The hot upgrade has reached the point where the former twin may become idle.
     migrated: bool = False
-    #: The value to write for this set in condition SidecarSetUpgradable; None if it need not change. A Pod that was
-    #: updated in place gets true, even if it never had false. [SS-105]
+    #: The value to write for this set in condition SidecarSetUpgradable; None if it need not change. An
+    #: updated Pod gets true if it had false or was updated in place. [SS-105]
     upgradable: bool | None = None
 
     @property
@@ -155,7 +155,7 @@ def pod_facts(view: SetView, pod: Pod, namespace_labels: Mapping[str, str] | Non
 
 
 def _condition_to_write(wait: Wait, said: bool | None) -> bool | None:
-    """Return the condition value to write, if it differs. True is written only to replace false. [SS-105]"""
+    """Return the condition value to write for an outdated Pod, if it differs. True only replaces false. [SS-105]"""
     if wait is Wait.BLOCKED:
         return None if said is False else False
     return True if said is False and wait is not Wait.UNSELECTED else None
@@ -177,7 +177,7 @@ def _wait(view: SetView, pod: Pod, late: frozenset[str], *, migrated: bool) -> W
 
 
 def is_matched(view: SetView, pod: Pod, namespace_labels: Mapping[str, str] | None) -> bool:
-    """Return whether the Pod is in scope, active, listed as injected, and has every sidecar of the set. [SS-91]"""
+    """Return whether the Pod is active, selected and recorded as injected, and has every sidecar of the set. [SS-91]"""
     if not is_active(pod) or view.name not in injected_sets(pod.metadata.annotations):
         return False
     if not view.selects(pod, namespace_labels):

@@ -16,7 +16,7 @@ from app.kube.store import key_of
 
 #: Returns the namespace labels of a Pod, or None if the namespace is unknown.
 NamespaceLabels = Callable[[Pod], Mapping[str, str] | None]
-#: Returns the field that prevents the update of a Pod.
+#: Returns the field whose change prevents an in-place update of a Pod, or ''.
 Obstacle = Callable[[Pod], str]
 
 _DONE: Final = PodFacts(True, True, True, "")
@@ -33,7 +33,7 @@ class Step:
 
 
 def judged(view: SetView, pods: Sequence[Pod], labels_of: NamespaceLabels) -> PodCounts:
-    """Return the facts about the Pods, and their sums."""
+    """Evaluate the Pods and return their counts."""
     pod_counts = PodCounts()
     for pod in pods:
         pod_counts.observe(key_of(pod), pod_facts(view, pod, labels_of(pod)), pod)
@@ -84,7 +84,7 @@ def waits_for(view: SetView, facts: PodFacts, pod_counts: PodCounts) -> str:
         return f"partition {strategy.partition} keeps {kept} of {matched} Pods"
     limit = max_unavailable_of(strategy.max_unavailable, matched)
     if pod_counts.unavailable >= limit:
-        return f"{pod_counts.unavailable} of at most {limit} Pods are unavailable (maxUnavailable)"
+        return f"{pod_counts.unavailable} Pods are unavailable, and maxUnavailable allows {limit}"
     if pod_counts.disturbed >= limit:
         return "other SidecarSets have already taken the maximum number of Pods out of service"
     return "its turn"

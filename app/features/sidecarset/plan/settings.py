@@ -28,7 +28,7 @@ _NOTHING: Final = compile_selector(
 
 @dataclass(frozen=True, slots=True)
 class HotSidecar:
-    """A sidecar with a twin: the base name, the image of the idle twin, and the image of the working one. [SS-45]"""
+    """A hot-upgradable sidecar: its name in the set, and the images of its idle and working twins. [SS-45]"""
 
     name: str
     empty_image: str
@@ -36,7 +36,7 @@ class HotSidecar:
 
     @property
     def first(self) -> str:
-        """The twin that works in a new Pod."""
+        """The twin that is active in a new Pod."""
         return f"{self.name}-1"
 
     @property
@@ -155,8 +155,8 @@ def _hashes(sidecar_set: SidecarSet) -> SidecarSetHashes:
     return SidecarSetHashes(stored[0] or computed.hash, stored[1] or computed.without_image)
 
 
-#: Maximum number of sets read from a Pod's annotation. Any user may write it, and each name adds an index entry or is
-#: compared with all containers.
+#: Maximum number of sets read from a Pod's annotation. Any user may write the annotation, and each name adds an index
+#: entry or is compared with all containers.
 MAX_SETS: Final = 256
 
 
@@ -213,7 +213,7 @@ def recorded(annotations: Mapping[str, str], set_name: str, key: str = names.SID
 
 
 def in_place_states(pod: Pod) -> Mapping[str, InPlaceState] | None:
-    """Return each set's last change to the Pod; None if the annotation is unreadable or has too many. [SS-99]"""
+    """Return each set's last change to the Pod; None if the annotation is unreadable or too large. [SS-99]"""
     text = pod.metadata.annotations.get(names.SIDECARSET_IN_PLACE_UPDATE_STATE)
     if text is None:
         return {}
@@ -253,7 +253,7 @@ def with_state(pod: Pod, set_name: str, digest: str, now: str, changed: Mapping[
 
 
 def _objects(text: str) -> dict[str, object]:
-    """Return the entries of an annotation; none if it is unreadable or has too many, so that it is rewritten."""
+    """Return the entries of an annotation; none if it is unreadable or too large, so that it is rewritten."""
     try:
         found = as_object(orjson.loads(text)) if text else {}
     except orjson.JSONDecodeError:
@@ -264,7 +264,7 @@ def _objects(text: str) -> dict[str, object]:
 
 
 def working_twins(pod: Pod) -> dict[str, str]:
-    """Return the name of each hot-upgrade sidecar's working twin; empty if nothing readable is recorded. [SS-79]"""
+    """Return the working twin of each hot-upgradable sidecar; empty if nothing readable is recorded. [SS-79]"""
     try:
         return _WORKING.decode(pod.metadata.annotations.get(names.SIDECARSET_WORKING_HOT_UPGRADE_CONTAINER) or "{}")
     except (msgspec.DecodeError, RecursionError):

@@ -1,4 +1,4 @@
-"""Status of a SidecarSet: sums over its Pods, and the sets that share Pods with it. Pure."""
+"""Status of a SidecarSet: its Pod counts, and the sets that share Pods with it. Pure."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Counts:
     updated_ready: int = 0
 
 
-#: Kinds of pending work, each with a predicate for the Pods that have it.
+#: Kinds of pending work, each with the predicate that selects its Pods.
 _KINDS: Final[Mapping[str, Callable[[PodFacts], bool]]] = {
     "waiting": lambda facts: facts.outdated and facts.wait is Wait.NO,
     "migrated": lambda facts: facts.migrated,
@@ -53,7 +53,7 @@ _KINDS: Final[Mapping[str, Callable[[PodFacts], bool]]] = {
 
 @dataclass(slots=True)
 class PodCounts:
-    """The facts about every Pod that may count for a set, and their sums."""
+    """The facts about every Pod that a set may count, and the number of Pods with the same facts."""
 
     _judged: dict[ObjectKey, Judged] = field(default_factory=dict)
     #: The keys omit revisions, because users may write any revision into their Pods.
@@ -128,7 +128,7 @@ class PodCounts:
     def matched(self) -> list[Pod]:
         return [judged.pod for judged in self._judged.values() if judged.facts.matched]
 
-    # ---- sums; their cost depends on the number of distinct facts, which is small, not on the number of Pods
+    # ---- counts; their cost depends on the number of distinct facts, which is small, not on the number of Pods
 
     def number(self, wanted: Callable[[PodFacts], bool]) -> int:
         """Return the number of matched Pods that satisfy the predicate."""
@@ -136,7 +136,7 @@ class PodCounts:
 
     @property
     def counts(self) -> Counts:
-        """Return the counts of the status. [SS-106]"""
+        """Return the Pod counts for the status. [SS-106]"""
         return Counts(
             matched=self.number(lambda _: True),
             updated=self.number(lambda facts: facts.updated),
@@ -203,7 +203,7 @@ def status_patch(
     return {field: value for field, value in wanted.items() if present.get(field) != value}
 
 
-# Other sets with the same Pods: concurrent rollouts respect each other's limit. [SS-131]
+# Other sets with the same Pods. Concurrent rollouts respect each other's limits. [SS-131]
 
 
 def max_unavailable_of(value: int | str | None, matched: int) -> int:

@@ -36,7 +36,7 @@ from app.pods.inplace.batch import PodChange
 from app.pods.predicates import is_ready
 from app.pods.sorting import by_priority, scattered
 
-# How many Pods of a SidecarSet are updated now, which, and in which order. [SS-92 … SS-96, SS-124]
+# Decide how many Pods of a SidecarSet to update now, which ones, and in which order. [SS-92 … SS-96, SS-124]
 
 
 def partition_of(value: int | str | None, matched: int) -> int:
@@ -133,7 +133,7 @@ def next_to_idle(
 
 
 def in_order(strategy: Strategy, candidates: Iterable[Judged], pod_counts: PodCounts) -> Sequence[Judged]:
-    """Sort by default order, then by priority, then scatter. [SS-94]"""
+    """Sort the candidates in the default order, then by priority, then scatter them. [SS-94]"""
     ordered = sorted(candidates, key=lambda one: one.rank)
     if strategy.priority is None and not strategy.scatter:
         return ordered
@@ -145,8 +145,8 @@ def in_order(strategy: Strategy, candidates: Iterable[Judged], pod_counts: PodCo
     return [found[id(pod)] for pod in pods]
 
 
-#: Maximum number of terms that one ``*`` expands to: one for each of the most common values. Each term reorders all
-#: Pods.
+#: Maximum number of terms that one ``*`` expands to, one for each of the most common values. There is a limit because
+#: each term reorders all Pods.
 MAX_VALUES: Final = 256
 
 
@@ -175,7 +175,7 @@ class HotUpgradeChange:
     annotations: dict[str, str] = field(default_factory=dict)
 
     def idle(self, former: str, works: str, empty_image: str) -> None:
-        """Set the former twin to the empty image, and the versions to show that no migration is pending."""
+        """Set the former twin to the empty image, and version annotations to show that no migration is pending."""
         self.images[former] = empty_image
         self.annotations[f"{names.SIDECARSET_VERSION_PREFIX}{former}"] = "0"
         self.annotations[f"{names.SIDECARSET_VERSION_ALT_PREFIX}{works}"] = "0"
@@ -259,7 +259,7 @@ class CannotUpdateError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PodUpdate:
-    """A strategic merge patch that applies only to the observed version of a Pod, and what it changes."""
+    """A strategic merge patch that applies only to the observed version of a Pod, and the images it changes."""
 
     patch: Mapping[str, Any]
     #: Container → its former and its new image.

@@ -225,7 +225,7 @@ class Expandable(dict[str, bool | None]):
     """Whether a storage class allows volume expansion, by name; None for a class that does not exist."""
 
     def __contains__(self, name: object) -> bool:
-        """Return True for every name except "", for which the result is whether there is a default class. [AS-31]"""
+        """Return True for every name except "", which is contained only if there is a default class. [AS-31]"""
         return name != "" or super().__contains__(name)
 
     def __missing__(self, name: str) -> None:

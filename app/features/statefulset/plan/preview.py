@@ -29,7 +29,7 @@ from app.workloads.steps import StepKind
 _LONG_AGO: Final = datetime(2000, 1, 1, tzinfo=UTC)
 #: Maximum number of steps in a preview.
 MAX_STEPS: Final = 1000
-#: States in which no update is in progress. A Pod may have no state. [PM-55]
+#: States in which no update is in progress. Without a state, ``update_complete`` decides. [PM-55]
 _AT_REST: Final = (LifecycleState.NORMAL, LifecycleState.PREPARING_DELETE)
 
 
@@ -196,7 +196,7 @@ def _slot_line(pod: Replica, resolved: ResolvedSpec) -> str:
     slots, settings = resolved.settings.slots, resolved.settings
     rank = slots.rank(pod.ordinal)
     if not rank:
-        return f"ordinal {pod.ordinal}: surplus, because it is beyond the replicas or reserved"
+        return f"ordinal {pod.ordinal}: surplus, because the ordinal is beyond the replicas or reserved"
     kept = not settings.unordered and not settings.on_delete and rank <= settings.partition
     partition = f"; the partition ({settings.partition}) keeps it at its revision" if kept else ""
     return f"ordinal {pod.ordinal}: number {rank} of {len(slots)}{partition}"

@@ -32,7 +32,7 @@ class ScalePlan:
     waits_for: list[str] = field(default_factory=list)
 
     def without(self, moved: Collection[PodFacts]) -> ScalePlan:
-        """Return the plan without Pods that were just patched: their next step depends on their new state."""
+        """Return the plan without Pods that were just patched, because their next step depends on their new state."""
         if not moved:
             return self
         return replace(
@@ -136,8 +136,8 @@ def _delete(plan: ScalePlan, pod: Replica) -> None:
 def _wanted_again(replicas: Replicas, *, current: str, update: str) -> list[Replica]:
     """Return the Pods in slots whose pending deletion must be canceled. [AS-101]
 
-    Pods that the update is about to replace are not included, unless the update is paused: OrderedReady would wait for
-    them until the rollout is resumed. [AS-76]
+    Pods that the update is about to replace are not included, unless the update is paused: otherwise, OrderedReady
+    would wait for them until the rollout is resumed. [AS-76]
     """
     waiting = [
         one

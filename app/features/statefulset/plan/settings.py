@@ -164,7 +164,7 @@ def settings_of(spec: api.StatefulSetSpec, gates: Gates, *, repairs: bool = Fals
         unordered=unordered is not None,
         priority=unordered.priority_strategy if unordered is not None else None,
         min_ready_seconds=max(0, rolling.min_ready_seconds or 0),
-        # With OnDelete, the grace period is unset, so updates that have begun keep theirs.
+        # With OnDelete, the spec has no grace period, so updates that have begun keep their own.
         grace_seconds=None if spec.update_strategy.rolling_update is None else grace,
         history_limit=REVISION_HISTORY_LIMIT if limit is None else max(0, limit),
         lifecycle=Lifecycle.of(lifecycle),
@@ -273,8 +273,8 @@ class Replicas:
         return self.settings.replicas - len(self.wanted)
 
     def is_updated(self, one: Replica, update: str) -> bool:
-        """Return whether the Pod counts as updated; with gate PreparingUpdateAsUpdate also while its hook holds it.
-        [PM-79]"""
+        """Return whether the Pod counts as updated. With gate PreparingUpdateAsUpdate, a Pod that waits for its update
+        hook does. [PM-79]"""
         early = self.settings.gates.preparing_update_as_update
         return one.is_at(update) or (early and one.facts.lifecycle == LifecycleState.PREPARING_UPDATE)
 

@@ -34,7 +34,7 @@ def candidates(replicas: Replicas, *, current: str, update: str) -> list[Replica
     return [*done, *(facts[pod.metadata.uid] for pod in ordered)][: max(0, count)]
 
 
-#: Reasons to replace a Pod that are unrelated to its revision.
+#: Reasons, unrelated to its revision, for replacing a Pod.
 MARKED = "it is marked for deletion"
 BEGUN = "its deletion has begun"
 CLAIMS_GROWN = "its claims wait for a file system resize at the next mount"
@@ -87,8 +87,8 @@ def plan_update(
 
     ``listed`` are the candidates; ``obstacle`` returns why a Pod cannot be updated in place; ``claims`` are the claim
     states by ordinal if claims are expanded with the update. Unless ``begin`` is set, only updates that have begun
-    continue [AS-57]. Even then, the outdated Pod ``held_by`` that OrderedReady waits for is updated if the set enables
-    repairs. [AS-140]
+    continue [AS-57]. Even then, ``held_by``, the outdated Pod that OrderedReady waits for, is updated if the set
+    enables repairs. [AS-140]
     """
     settings, found = replicas.settings, claims or {}
     held_by = held_by if settings.repairs else None
@@ -136,8 +136,8 @@ class _Disruptions:
         self._left = replicas.settings.update_limit - len(self._out) - replicas.missing
 
     def allows(self, pod: Replica) -> bool:
-        """Return whether the Pod may be taken out of service. If so, count it as unavailable from then on. [AS-81,
-        AS-83, AS-90]"""
+        """Return whether the Pod may be taken out of service, and if so, count it as unavailable. [AS-81, AS-83,
+        AS-90]"""
         if pod.ordinal in self._out:
             return True  # an unavailable Pod does not count against the limit, regardless of its position [AS-139]
         if self._left <= 0:

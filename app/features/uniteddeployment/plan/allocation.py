@@ -33,7 +33,7 @@ class Subset:
     current: int = 0
     ready: int = 0
     unschedulable: bool = False
-    #: Pods kept although they may be unable to run; substitutes for them run in other subsets.
+    #: Number of Pods kept although they may be unable to run; substitutes for them run in other subsets.
     reserved: int = 0
     #: Whether the subset was unschedulable when this reconcile began.
     marked: bool = False
@@ -50,7 +50,7 @@ class Bounds:
 @dataclass(frozen=True, slots=True)
 class Allocation:
     """Number of Pods by subset name. ``remarked``: recovered subsets that get more Pods. They count as unschedulable
-    again until those Pods run. [UD-40]"""
+    again until the new Pods run. [UD-40]"""
 
     replicas: Mapping[str, int]
     remarked: frozenset[str] = field(default_factory=frozenset)
@@ -139,8 +139,8 @@ class _Running:
     able: int = UNLIMITED
 
     def give(self, up_to: int, left: int) -> int:
-        """Allocate Pods up to ``up_to``. Return how many are left to allocate, including those that cannot run in this
-        subset. [UD-39]"""
+        """Allocate Pods until the subset has ``up_to``. Return how many are left to allocate, including those that
+        cannot run in this subset. [UD-39]"""
         more = max(0, min(up_to - self.given, left))  # never take Pods back [UD-39]
         self.given += more
         self.able -= more

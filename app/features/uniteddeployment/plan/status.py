@@ -88,7 +88,7 @@ def status_of(
     generation: int,
     now: datetime,
 ) -> dict[str, Any]:
-    """Return the status after a reconcile. ``revision`` is the updated one; ``replicas`` is spec.replicas."""
+    """Return the status after a reconcile. ``revision`` is the updated revision; ``replicas`` is spec.replicas."""
     reserved = sum(one.reserved for one in subsets)
     pods = sum(max(0, one.pods - one.reserved) for one in subsets)  # [UD-63]
     ready = sum(one.ready for one in subsets)
@@ -108,7 +108,7 @@ def status_of(
         "reservedPods": reserved,
         "currentRevision": current,
         "updatedRevision": revision,
-        # Autoscalers must count only the Pods that work. [UD-64]
+        # Autoscalers must not count reserved Pods. [UD-64]
         "labelSelector": f"{selector},{names.UNITED_RESERVED_POD}=false" if reserves else selector,
         "subsetStatuses": [one.entry() for one in subsets],
         "conditions": conditions,
@@ -192,7 +192,7 @@ def _conditions(
 def _with_failure(
     conditions: list[dict[str, Any]], subsets: Sequence[SubsetState], now: datetime
 ) -> list[dict[str, Any]]:
-    """Add the failures that workloads report. [UD-65]"""
+    """Set the condition for failures that workloads report, or remove it. [UD-65]"""
     said = "; ".join(f"{one.name}: {one.failure}" for one in subsets if one.failure)
     if not said:
         return [one for one in conditions if one.get("type") != FAILURE]
@@ -218,7 +218,7 @@ def _with_progress(
     return with_condition(conditions, PROGRESSING, status, now, reason=reason, message=message)
 
 
-# Which Pods are kept while substitutes run. [UD-56, UD-57, UD-62]
+# Decide which Pods are kept while substitutes run in other subsets. [UD-56, UD-57, UD-62]
 
 CREATED: Final = "created"
 FOUND: Final = "reserved pods found"
@@ -240,15 +240,15 @@ class Limits:
 class Reservation:
     """Reserved Pods of one subset."""
 
-    #: Pods whose label must be written, and its value.
+    #: Pods whose label must be written, each with the label's value.
     labels: Sequence[tuple[Pod, bool]] = ()
     #: UIDs of the reserved Pods.
     uids: frozenset[str] = frozenset()
-    #: Ready Pods that a stuck rollout should have replaced by now. [UD-58]
+    #: Number of ready Pods that a stuck rollout should have replaced by now. [UD-58]
     overdue: int = 0
-    #: Pods at an old revision beyond the partition.
+    #: Number of Pods at an old revision beyond the partition.
     outdated: int = 0
-    #: Pods that are neither finished nor terminating.
+    #: Number of Pods that are neither finished nor terminating.
     active: int = 0
     #: Seconds until the result changes without an event; 0 if only events change it.
     again: float = 0.0

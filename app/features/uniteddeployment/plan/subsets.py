@@ -42,7 +42,7 @@ ON_DELETE: Final = "OnDelete"
 STATEFUL: Final = (STATEFUL_SET, ADVANCED_STATEFUL_SET)
 #: Number of characters that the API server adds to a generateName.
 GENERATED: Final = 5
-#: Maximum length of the name of a workload whose Pods carry the name of its revision as a label.
+#: Maximum length of a workload's name if its Pods have the name of its revision as a label.
 LONGEST_LABELED: Final = 52
 #: Default of maxUnavailable, by kind.
 _MAX_UNAVAILABLE: Final[Mapping[str, str]] = {CLONE_SET: cloneset.MAX_UNAVAILABLE, DEPLOYMENT: "25%"}
@@ -145,7 +145,7 @@ def built_workload(
     """Build the desired workload. Raises SubsetError if the patch or the node selector term cannot be merged. [UD-28 …
     UD-31, UD-58]
 
-    The result may be larger than the UnitedDeployment, which may have a thousand subsets: do not build all at once.
+    The result may be larger than the UnitedDeployment, which may have a thousand subsets, so do not build all at once.
     """
     template = wanted.template
     ours = {names.SUBSET_NAME: subset.name, names.UNITED_REVISION_HASH: wanted.revision}
@@ -193,8 +193,8 @@ def patch_text(subset: Subset) -> str:
 
 
 def generated_name(kind: str, united: str, subset: str) -> str:
-    """Return the generateName of a subset's workload. It omits the subset if the name would be too long: except in
-    Deployments, Pods carry the name of the workload's revision as a label. [UD-27]"""
+    """Return the generateName of a subset's workload. It omits the subset's name if the result would be too long,
+    because Pods, except those of Deployments, have the name of the workload's revision as a label. [UD-27]"""
     prefix = f"{united}-{subset}-"
     too_long = kind != DEPLOYMENT and len(prefix) + GENERATED > LONGEST_LABELED
     return f"{united}-" if too_long or is_dns1123_subdomain(f"{prefix}x") else prefix
@@ -253,7 +253,7 @@ def _rolling(kind: str, spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _set_rolling(kind: str, spec: dict[str, Any], name: str, value: int) -> None:
-    """Set a field of the rolling update, if the strategy is one. [UD-30]"""
+    """Set a field of the rolling update if the strategy is RollingUpdate. [UD-30]"""
     if not _rolls(kind, spec):
         return
     at = _strategy_field(kind)
@@ -369,7 +369,7 @@ def is_of(resource: Resource, workload: SubsetWorkload, pod: Pod) -> bool:
 
 
 def stuck_pods(workload: SubsetWorkload, pods: Iterable[Pod], update: str) -> list[Pod]:
-    """Return outdated Pods of a native StatefulSet that are not ready: the StatefulSet would wait for them forever.
+    """Return outdated Pods of a native StatefulSet that are not ready, for which the StatefulSet would wait forever.
     [UD-50]
 
     ``update`` is the name of the UnitedDeployment's revision. Pods outdated by a changed patch are found by the

@@ -37,8 +37,8 @@ def is_priced(spread: WorkloadSpread) -> bool:
 def first_costs(spread: WorkloadSpread) -> Mapping[str, str]:
     """Return the deletion cost of a new Pod by subset. [WS-55]
 
-    Assumes that the Pod is within maxReplicas and of the latest version; the controller updates the cost when that
-    changes. The map is empty for kinds that ignore deletion costs.
+    The cost applies to a Pod within maxReplicas and of the latest version; the controller updates it when that changes.
+    The map is empty for kinds that ignore deletion costs.
     """
     subsets = spread.spec.subsets
     if not is_priced(spread):
@@ -49,7 +49,7 @@ def first_costs(spread: WorkloadSpread) -> Mapping[str, str]:
 def costs(
     spread: WorkloadSpread, groups: Mapping[str, Mapping[str, Sequence[Pod]]], latest: str, wanted: int
 ) -> list[Cost]:
-    """Return the costs to write. ``groups``: the Pods by version and subset. [WS-55, WS-56, WS-59]"""
+    """Return the costs to write. ``groups`` are the Pods by version and subset. [WS-55, WS-56, WS-59]"""
     found: list[Cost] = []
     subsets = spread.spec.subsets
     for version, pods in groups.items():

@@ -1,4 +1,4 @@
-"""The subset of a new Pod: free places in subsets, and the annotation that records the choice. Pure."""
+"""Choose the subset of a new Pod by free places, and record the choice in an annotation. Pure."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def limit_of(subset: WorkloadSpreadSubset, wanted: int) -> int | None:
 
 
 def has_percentage(spread: WorkloadSpread) -> bool:
-    """Return whether any maxReplicas is a percentage, so that the workload's replicas are needed."""
+    """Return whether any maxReplicas is a percentage of the workload's replicas."""
     return any(isinstance(subset.max_replicas, str) for subset in spread.spec.subsets)
 
 
@@ -109,8 +109,8 @@ def with_version(spread: WorkloadSpread, version: str, statuses: list[SubsetStat
 def remaining(text: object, seconds: float, now: datetime) -> float:
     """Return the seconds for which an entry with this timestamp remains valid, or 0.
 
-    A timestamp in the future comes from a clock that is ahead: the entry is valid for its normal lifetime, or invalid
-    if the timestamp is further ahead than that.
+    A timestamp in the future comes from a clock that is ahead. Its entry is valid for the normal lifetime, unless the
+    timestamp is further ahead than that.
     """
     since = parsed_rfc3339(text)
     if since is None or since - now > timedelta(seconds=seconds):
@@ -118,13 +118,13 @@ def remaining(text: object, seconds: float, now: datetime) -> float:
     return max(0.0, (min(since, now) + timedelta(seconds=seconds) - now).total_seconds())
 
 
-#: Maximum number of subset statuses of all versions. Each reservation and each reconcile reads and writes all of them,
-#: and the creator of a Pod chooses the label that holds its version.
+#: Maximum number of subset statuses across all versions. Each reservation and each reconcile reads and writes all of
+#: them, and anyone who may create Pods can add versions through a label.
 MAX_STATUSES: Final = 2_048
 
 
 def versions_apart(versions: Iterable[str], spread: WorkloadSpread) -> frozenset[str]:
-    """Return the versions of Pods to be counted separately. All others are counted together as VERSION_IGNORED."""
+    """Return the versions whose Pods are counted separately. All others are counted together as VERSION_IGNORED."""
     return frozenset(sorted(versions)[: MAX_STATUSES // max(1, len(spread.spec.subsets))])
 
 
@@ -255,11 +255,11 @@ def _has(entries: dict[str, str] | None, key: str) -> bool:
 
 # Subset annotation of a Pod, and the version of its workload. [WS-33, WS-40]
 
-#: Version of Pods whose versions are not distinguished.
+#: Version under which Pods are counted together.
 VERSION_IGNORED: Final = "versionIgnored"
 #: Labels that contain the version of a Pod; the first one present is used.
 _VERSION_LABELS: Final = (names.POD_TEMPLATE_HASH, names.CONTROLLER_REVISION_HASH)
-#: Maximum length of an annotation that is parsed; names are much shorter.
+#: Maximum length of an annotation to parse. The names in it are much shorter.
 _MOST_TEXT: Final = 4_096
 
 
@@ -294,7 +294,7 @@ def record_of(annotations: Mapping[str, str]) -> SubsetRecord | None:
 
 
 def version_of(kind: str, labels: Mapping[str, Any], versioned: Collection[str]) -> str:
-    """Return the version of a Pod whose controller is of this kind. ``versioned``: kinds in lower case. [WS-40]"""
+    """Return the version of a Pod whose controller is of this kind. ``versioned`` lists kinds in lower case. [WS-40]"""
     if kind.lower() not in versioned:
         return VERSION_IGNORED
     template, revision = (labels.get(key) for key in _VERSION_LABELS)

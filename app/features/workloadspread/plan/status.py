@@ -68,7 +68,7 @@ def compute(
 ) -> Outcome:
     """Compute the status from the Pods by version and subset.
 
-    ``absent``: the entry keys of expected Pods that the API server does not have; None treats all late Pods as absent.
+    ``absent`` holds the entry keys of late Pods that the API server does not have. None treats all late Pods as absent.
     """
     outcome = Outcome()
     former = spread.status or WorkloadSpreadStatus()
@@ -124,7 +124,7 @@ class _Statuses:
         *,
         is_overall: bool,
     ) -> list[SubsetStatus]:
-        """Return the statuses for one version, or across all versions. ``overall``: the former statuses across all
+        """Return the statuses for one version, or across all versions. ``overall`` are the former statuses across all
         versions."""
         subsets = self._spread.spec.subsets
         found = []
@@ -213,7 +213,7 @@ def keys_of(metadata: ObjectMeta) -> Iterator[str]:
         yield record.uid
 
 
-# Unschedulable Pods: which are deleted, and which subsets accept no new Pods meanwhile. [WS-64 … WS-67]
+# Unschedulable Pods: which of them are deleted, and which subsets temporarily accept no new Pods. [WS-64 … WS-67]
 
 #: Seconds for which an unschedulable subset accepts no new Pods. [WS-66]
 SHUT_FOR: Final = 300.0

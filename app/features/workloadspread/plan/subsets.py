@@ -30,7 +30,7 @@ MAX_PATCHED_BYTES: Final = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class PreparedSubset:
-    """A subset in the form that is merged into Pods."""
+    """A subset, prepared for merging into Pods."""
 
     name: str
     tolerations: tuple[Json, ...]
@@ -69,9 +69,10 @@ def affinity_with(subset: PreparedSubset, spec: Json) -> Json:
 
 
 def required_terms(required: Json, own: Json) -> list[Json]:
-    """Add the subset's term to each term of the Pod, so that both must match. Raises PatchError if there are too many.
+    """Add the subset's term to each term of the Pod, so that both must match. An empty term of the Pod matches no node
+    and stays empty.
 
-    An empty term of the Pod matches no node and stays empty.
+    Raises PatchError if this would add too many requirements.
     """
     terms = own.get("nodeSelectorTerms") or ()
     if problem := joining_problem(terms, required):
@@ -116,7 +117,7 @@ def refuse_too_large(pod: Json, patch: Any) -> None:
 
 # Subset of an existing Pod: the one in its annotation, else one that fits its node. [WS-50 … WS-53]
 
-#: Placeholder for the subset of Pods that belong to none.
+#: Placeholder name for Pods that belong to no subset.
 NO_SUBSET: Final = "kruise.io/workloadspread-fake-subset-name"
 #: Annotation. If "true", the patch's metadata is not applied to existing Pods. [WS-53]
 IGNORE_METADATA: Final = "workloadspread.kruise.io/ignore-patch-existing-pods-metadata"
@@ -140,7 +141,7 @@ def recorded_subset(spread: WorkloadSpread, pod: Pod) -> str | None:
 
 
 def leaves_others_alone(spread: WorkloadSpread) -> bool:
-    """Return whether Pods beyond maxReplicas are ignored, because there is only one subset. [WS-56]"""
+    """Return whether Pods beyond maxReplicas are ignored, as they are if there is only one subset. [WS-56]"""
     subsets = spread.spec.subsets
     return len(subsets) == 1 and subsets[0].max_replicas is not None
 
@@ -198,8 +199,8 @@ def adopt(
 ) -> Ruling[WorkloadSpread, list[Adoption]]:
     """Return the :func:`adoptions` and the status that reserves their places, as for new Pods. [WS-52]
 
-    ``fresh`` is the newest copy; some of its places may be reserved for Pods being created. ``seen``: the entry keys of
-    existing Pods.
+    ``fresh`` is the newest copy; some of its places may be reserved for Pods being created. ``seen`` holds the entry
+    keys of existing Pods.
     """
     limits = {one.name: limit_of(one, wanted) for one in fresh.spec.subsets}
     taken = Counter(counted)

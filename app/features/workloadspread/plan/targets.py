@@ -33,8 +33,8 @@ class ReplicasPathError(ValueError):
 def replicas_of(
     target: Mapping[str, Any], group_kind: tuple[str, str], paths: Sequence[str], custom_path: str
 ) -> int | None:
-    """Return the replicas, read at the paths of the target filter, else at the path in the whitelist, else at the path
-    of the kind. [WS-18]
+    """Return the replicas. They are read at the paths in the target filter, otherwise at the path in the whitelist,
+    otherwise at the kind's own path. [WS-18]
 
     Returns None if they must be read from the scale subresource. Raises ReplicasPathError.
     """
@@ -89,7 +89,7 @@ class CustomWorkload:
 
 @dataclass(frozen=True, slots=True)
 class Whitelist:
-    """The whitelist: target kinds, and intermediate kinds that own their Pods."""
+    """The whitelist: custom target kinds, and all kinds that own Pods or the owners of Pods."""
 
     targets: Mapping[GroupKind, CustomWorkload] = field(default_factory=dict)
     owners: frozenset[GroupKind] = KNOWN_OWNERS
