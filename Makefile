@@ -21,7 +21,10 @@ WAITING := tests/scenarios tests/http tests/cli/test_sandbox.py tests/cli/test_s
 PARALLEL_SERVERS := --numprocesses=4 --dist=loadgroup
 # Kubernetes versions besides that in tests/cluster/go.mod: the oldest, one in the middle, the newest (docs/installing.md).
 VERSIONS ?= 1.24.17 1.29.15 1.37.2
-NIGHTLY := test-controlplane test-cluster test-versions simulate mutants property chaos test-browser fuzz bench
+NIGHTLY := test-controlplane test-cluster test-versions simulate mutants planted property chaos test-browser fuzz bench
+# Folders of tests that run alone, and of those that start their own nodes: loading all tests would take longer.
+ALONE := tests/scenarios tests/chaos tests/manager tests/deploy
+OWN_NODES := tests/cluster tests/daemon tests/deploy
 # --sample: only the tests on real clusters that CI selects (tests/selection.py).
 SAMPLE ?=
 # Without bytecode, each of the hundreds of processes that tests start would compile everything again.
@@ -31,7 +34,7 @@ COMPILE := --quiet --generate-hashes --allow-unsafe --no-header --no-annotate --
 
 .DEFAULT_GOAL := help
 .PHONY: help venv sandbox serve test test-code test-sandbox nightly lint format types contracts generate check-generated behaviours cluster cluster-down \
-        test-controlplane test-cluster test-versions test-peers test-browser fuzz simulate mutants chaos property bench docs release lock clean
+        test-controlplane test-cluster test-versions test-peers test-browser fuzz simulate mutants planted chaos property bench docs release lock clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -98,15 +101,15 @@ test-controlplane: venv ## Run the tests against a real API server
 	$(BIN)/python -m tests.cluster build --no-nodes
 	rm -f build/recorded/simulated-nodes.jsonl
 	$(BIN)/pytest -q $(SAMPLE) -m "controlplane and not alone" $(PARALLEL_SERVERS)
-	$(BIN)/pytest -q $(SAMPLE) -m "controlplane and alone" tests/scenarios tests/chaos tests/manager tests/deploy || test $$? = 5
+	$(BIN)/pytest -q $(SAMPLE) -m "controlplane and alone" $(ALONE) || test $$? = 5
 	$(BIN)/pytest -q $(SAMPLE) -m recorded -k simulated-nodes tests/scenarios
 
 test-cluster: venv ## Run the tests on nodes with real containers (root)
 	$(BIN)/python -m tests.cluster build
 	rm -f build/recorded/real-containers.jsonl
 	$(BIN)/pytest -q $(SAMPLE) -m "cluster and not alone" $(PARALLEL_SERVERS) tests/scenarios
-	$(BIN)/pytest -q $(SAMPLE) -m "cluster and alone" tests/scenarios tests/chaos tests/manager tests/deploy || test $$? = 5
-	$(BIN)/pytest -q $(SAMPLE) -m cluster --ignore=tests/scenarios tests/chaos tests/manager tests/deploy || test $$? = 5
+	$(BIN)/pytest -q $(SAMPLE) -m "cluster and alone" $(ALONE) || test $$? = 5
+	$(BIN)/pytest -q $(SAMPLE) -m "cluster and not alone" $(OWN_NODES) || test $$? = 5
 	$(BIN)/pytest -q $(SAMPLE) -m recorded -k real-containers tests/scenarios
 
 test-versions: venv ## Run the core tests on API servers of other Kubernetes versions: make test-versions VERSIONS=1.30.14
@@ -137,6 +140,9 @@ simulate: venv ## Simulate managers and faults in virtual time, by seed: make si
 
 mutants: venv ## Plant small bugs, each of which a seed must find
 	$(BIN)/python -m tests.simulation.mutants
+
+planted: venv ## Plant bugs in reconcilers and writers, each of which a shell test must catch
+	$(BIN)/python -m tests.shells.planted
 
 chaos: venv ## Kill processes, replicas and API servers under load, one after another
 	$(BIN)/python -m tests.chaos --seconds 10

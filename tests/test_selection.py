@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import re
+import shlex
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -76,3 +80,31 @@ def test_a_change_selects_its_area_and_a_tenth_of_the_rest(changed: set[str]) ->
 def test_a_wide_change_selects_by_rotation_only(changed: set[str]) -> None:
     changed.update(str(number) for number in range(selection.WIDE))
     assert 50 < sum(selection.selected(str(number), ["1"]) for number in range(1000)) < 200
+
+
+def _collected(target: str) -> dict[str, list[str]]:
+    """Return the folders in which a target of the Makefile runs tests, by their marks."""
+    environment = {name: value for name, value in os.environ.items() if name != "MAKEFLAGS"}
+    done = subprocess.run(["make", "-n", target], cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    commands = [shlex.split(line.partition("||")[0]) for line in done.stdout.splitlines() if "pytest" in line]
+    found: dict[str, list[str]] = {}
+    for words in commands:
+        found.setdefault(words[words.index("-m") + 1], []).extend(w for w in words if w.startswith("tests/"))
+    return found
+
+
+def test_no_test_on_a_real_cluster_is_left_out_by_its_make_target() -> None:
+    controlplane, cluster = _collected("test-controlplane"), _collected("test-cluster")
+    assert controlplane["controlplane and not alone"] == []  # everywhere
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        name, marks = (
+            path.relative_to(ROOT).as_posix(),
+            set(re.findall(r"pytest\.mark\.(\w+)", path.read_text("utf-8"))),
+        )
+        folders = []
+        if marks >= {"controlplane", "alone"}:
+            folders.append(controlplane["controlplane and alone"])
+        if "cluster" in marks:
+            how = "alone" if "alone" in marks else "not alone"
+            folders.append(cluster[f"cluster and {how}"])
+        assert all(any(name.startswith(f"{folder}/") for folder in found) for found in folders), name
