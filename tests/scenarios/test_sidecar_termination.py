@@ -58,14 +58,16 @@ def pod(world: World) -> dict[str, Any]:
 
 
 def ended(world: World, condition: str) -> dict[str, Any]:
-    """Return the Pod once its Job has ended this way and no container runs."""
+    """Return the Pod once its Job has ended this way, no container runs and its phase is final. A kubelet that has not
+    seen the phase set by the controller replaces it with Running for a moment."""
 
     def look() -> dict[str, Any] | None:
         conditions = world.get("job", "once").get("status", {}).get("conditions") or []
         if not any(one["type"] == condition and one["status"] == "True" for one in conditions):
             return None
         found = pod(world)
-        return found if None not in codes(found).values() else None
+        final = found["status"]["phase"] in ("Succeeded", "Failed") and None not in codes(found).values()
+        return found if final else None
 
     return eventually(look, f"the Job is {condition}", 120)
 

@@ -116,7 +116,8 @@ class Side:
         return self._plain(found)
 
     def _plain(self, value: Any) -> Any:
-        return json.loads(re.sub(rf"\b{self.name}\b", "set", json.dumps(value)))
+        text = re.sub(rf"\b{self.name}\b", "set", json.dumps(value))
+        return json.loads(text, object_hook=lambda one: {key: value for key, value in one.items() if value is not None})
 
 
 def serves(pod: Json) -> bool:
