@@ -139,7 +139,7 @@ def merged_webhooks(webhooks: Iterable[Webhook]) -> tuple[Webhook, ...]:
 
 
 def merged_handlers(handlers: Iterable[Handler]) -> tuple[Handler, ...]:
-    """Merge handlers whose declarations share a name. Each still handles only requests that match its own rules."""
+    """Merge handlers whose declarations share a name. Each handler still sees only requests that match its rules."""
     by_name: dict[str, list[Handler]] = {}
     for handler in handlers:
         by_name.setdefault(handler.webhook.name, []).append(handler)

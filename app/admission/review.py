@@ -139,7 +139,7 @@ def printable(text: str) -> str:
 # once.
 # Source: https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/
 
-#: Number of bytes of an unreadable body to search for a uid, which the API server writes first.
+#: Number of bytes at the start of an unreadable body to search for the uid, which the API server writes first.
 _HEAD_BYTES: Final = 64 * 1024
 #: orjson's error for a document that is nested too deeply.
 _TOO_DEEP: Final = "depth limit"
@@ -300,7 +300,7 @@ def _user(user: Any) -> tuple[str, tuple[str, ...]]:
 
 
 def too_large(head: bytes, limit: int = MAX_BODY_BYTES) -> Refusal:
-    """Return the refusal for a body over the limit, given its beginning."""
+    """Return the refusal for a body over the limit; ``head`` is the beginning of the body."""
     message = f"request body is larger than {limit // (1024 * 1024)} MiB"
     return Refusal("too_large", message, code=413, uid=_uid_in_head(head))
 

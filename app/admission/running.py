@@ -1,4 +1,4 @@
-"""Run decisions within their timeout, and large ones in a separate thread."""
+"""Run decisions within their timeout, and those on large reviews in a separate thread."""
 
 from __future__ import annotations
 
@@ -164,8 +164,8 @@ MAX_STORED_VALUES: Final = 100_000
 
 
 def prepared(review: Review, body_bytes: int) -> Review | Denied:
-    """Return the review without nulls, and without mistyped values in the old object, or a denial if the new object is
-    too large.
+    """Return the review without nulls in its objects and without mistyped values in the old object. Return a denial if
+    the new object is too large.
 
     Validation time grows with the object's size, so objects too large to be stored are denied first.
     """

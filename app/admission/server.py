@@ -29,8 +29,8 @@ from app.kube.admission import LEAVES_NO_TRACE, NAMESPACE, Allowed, Decision, De
 from app.kube.errors import KubeError
 from app.kube.text import quoted
 
-# Endpoints as raw ASGI: reviews by path, unknown paths, and conversions. Each reads a bounded body, responds, and
-# counts the request.
+# Raw ASGI endpoints: one for the reviews of each path, one for unknown paths, and one for conversions. Each reads a
+# bounded body, responds, and counts the request.
 
 logger = logging.getLogger(__name__)
 
@@ -443,7 +443,7 @@ def create_app(
             if target == path:
                 app.serve(alias, endpoint)
     for path in registry.switched_off:
-        # A replica with the gate on registered the path; here the gate is off, so there is nothing to check. [MGR-101]
+        # Another replica, where the gate is on, registered the path. Here the gate is off: allow all reviews. [MGR-101]
         app.serve(path, ReviewEndpoint(app, Route(path, {}, frozenset(), unknown_passes=True), metrics.path(path)))
     app.serve("/convert", ConvertEndpoint(app, convert, metrics.path("/convert"), worker))
     app.unknown = UnknownPathEndpoint(app, tuple(registry.routes), metrics.path("unknown"))

@@ -24,8 +24,8 @@ from app.kube.jsonvalues import MAX_DEPTH, as_object, hide_depth, json_copy, nes
 from app.kube.patches import same
 from app.kube.validation import validate_annotations, validate_labels
 
-#: One change: the path of a field, its value as converted to the other version, and its original value. A missing key
-#: means that the field is missing.
+#: One change: the path of a field, its value as converted to the other version, and its original value. The key
+#: of a value is omitted if the field is missing.
 Change: TypeAlias = dict[str, Any]
 #: Changes that belong together, such as a field and the selector it was converted to.
 Group: TypeAlias = list[Change]

@@ -86,9 +86,8 @@ def _conversion(kind: KindDefinition) -> dict[str, Any]:
         return {}
     service = {"name": WEBHOOK_SERVICE, "namespace": names.MANAGER_NAMESPACE, "path": CONVERSION_PATH, "port": 443}
     # Kinds with two versions need the Webhook strategy; otherwise, renamed fields would be dropped silently. [MGR-51]
-    # Only one of service and url may be set, so null removes the URL of a manager outside the cluster; that manager
-    # sets its URL again. Without a conversion in the manifest, older versions would lose fields until a manager starts.
-    # [MGR-142]
+    # The manifest contains the webhook because older versions would otherwise lose fields until a manager starts. Only
+    # one of service and url may be set, so null removes a URL; a manager outside the cluster sets it again. [MGR-142]
     client_config = {"service": service, "url": None}
     return {
         "conversion": {

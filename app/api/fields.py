@@ -120,7 +120,7 @@ class Probe(_Handlers):
     failure_threshold: Int32 = 0
     """Number of consecutive failures after which the probe counts as failed. Defaults to 1."""
     termination_grace_period_seconds: Int64 | None = None
-    """Not used: a failed probe of this kind does not stop containers."""
+    """Not used: a failed probe of a PodProbeMarker does not stop containers."""
 
 
 class NodeSelectorRequirement(ApiModel):
@@ -274,11 +274,11 @@ class InPlaceUpdateStrategyV1Alpha1(InPlaceUpdateStrategy):
     """InPlaceUpdateStrategy defines how Pods are updated in place."""
 
     image_pre_download_parallelism: IntOrString | None = None
-    """Ignored: set the annotation apps.kruise.io/image-predownload-parallelism."""
+    """Ignored; use the annotation apps.kruise.io/image-predownload-parallelism."""
     image_pre_download_timeout_seconds: Int32 | None = None
-    """Ignored: set the annotation apps.kruise.io/image-predownload-timeout-seconds."""
+    """Ignored; use the annotation apps.kruise.io/image-predownload-timeout-seconds."""
     image_pre_download_min_updated_ready_pods: Int32 | None = None
-    """Ignored: set the annotation apps.kruise.io/image-predownload-min-updated-ready-pods."""
+    """Ignored; use the annotation apps.kruise.io/image-predownload-min-updated-ready-pods."""
 
 
 # The update order of a workload's Pods: priorityStrategy and scatterStrategy, shared by several kinds. [PM-6, PM-7,
@@ -298,7 +298,7 @@ class OrderPriorityTerm(ApiModel):
     """OrderPriorityTerm orders Pods by the number at the end of a label value."""
 
     ordered_key: str
-    """Key of the label. Pods with larger numbers are updated first; Pods without any of the keys are updated
+    """Key of the label. Pods with larger numbers are updated first; Pods with none of the strategy's keys are updated
     before all others."""
 
 

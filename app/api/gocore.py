@@ -24,8 +24,8 @@ from app.api.gojson import (
 # Kubernetes' core Container and all its types, as Go unmarshals and marshals them. [SS-12, SS-13]
 #
 # One table per type, in the order of the Go struct in Kubernetes 1.34. OpenKruise hashes containers in this order, so a
-# line must never move. ``restartPolicyRules`` is newer than existing hashes and comes last. Unset fields do not
-# affect a hash, so adding it did not change existing hashes; from now on it must keep its position.
+# line must never move. ``restartPolicyRules`` comes last, because it was added after hashes had been stored; where the
+# field is unset, it does not affect the hash.
 
 
 def optional(name: str, go_type: GoType = STRING) -> GoField:
@@ -151,7 +151,7 @@ _SECURITY_CONTEXT = struct(
     optional("appArmorProfile", pointer(LOCAL_PROFILE)),
 )
 
-#: The fields of Container, for types that embed one and add their own.
+#: The fields of Container, for types that embed a Container and add fields.
 CONTAINER_FIELDS: tuple[GoField, ...] = (
     always("name"),
     optional("image"),

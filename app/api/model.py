@@ -34,7 +34,7 @@ class ApiModel(BaseModel):
 
     #: Fields (by Python name) that are written even if never set, as in Go without omitempty.
     always_serialized: ClassVar[frozenset[str]] = frozenset()
-    #: Whether the schema requires these fields, as for a Go type without the optional marker.
+    #: Whether the schema requires the fields in ``always_serialized``, as for a Go type without the optional marker.
     always_required: ClassVar[bool] = True
     #: Schema keywords of this object beyond those of its fields (see app.api.schema).
     schema_keywords: ClassVar[Mapping[str, Any]] = {}

@@ -15,7 +15,7 @@ V1BETA1: Final = "v1beta1"
 
 # --- Every kind ---
 CONVERSION_DATA: Final = "kruise.io/conversion-data"
-"""Annotation: data that the current version of an object cannot express. Used only by conversion."""
+"""Annotation: data that the API version of the object cannot express. Used only by conversion."""
 
 # --- SidecarSet: on the set ---
 SIDECARSET_HASH: Final = "kruise.io/sidecarset-hash"
@@ -99,7 +99,7 @@ MIGRATED_FROM: Final = "pykruise.io/migrated-from"
 MIGRATION: Final = "pykruise.io/migration"
 """Annotation on a workload: progress of a migration of replicas to it. [CLI-20]"""
 AGGREGATE_TO_MANAGER: Final = "pykruise.io/aggregate-to-manager"
-"""Label on a ClusterRole: ``"true"`` grants its rules to the manager, to read additional workload kinds."""
+"""Label on a ClusterRole: ``"true"`` grants its rules to the manager, so that it can read additional kinds."""
 REPAIR_ORDERED_READY: Final = "pykruise.io/repair-ordered-ready"
 """Annotation on a StatefulSet: "true" updates an outdated Pod that OrderedReady waits for. [AS-140]"""
 KRUISE_POD_READY: Final = "KruisePodReady"
@@ -115,7 +115,7 @@ IN_PLACE_UPDATE_STATE_LEGACY: Final = "inplace-update-state"
 IN_PLACE_UPDATE_GRACE_LEGACY: Final = "inplace-update-grace"
 """The former key of the grace period; still read, and removed by the next write."""
 RUNTIME_CONTAINERS_META: Final = "apps.kruise.io/runtime-containers-meta"
-"""Annotation on a Pod, written by the node agent: hashes of each container's spec at its start."""
+"""Annotation on a Pod, written by the node agent: hashes of the spec with which each container was started."""
 LIFECYCLE_STATE: Final = "lifecycle.apps.kruise.io/state"
 """Label on a Pod: its lifecycle state."""
 LIFECYCLE_TIMESTAMP: Final = "lifecycle.apps.kruise.io/timestamp"
@@ -201,7 +201,7 @@ CRR_SYNC_CONTAINER_STATUSES: Final = "crr.apps.kruise.io/sync-container-statuses
 NODE_POD_PROBE_CLEANUP: Final = "kruise.io/node-pod-probe-cleanup"
 """Finalizer of a PodProbeMarker while NodePodProbes still contain its probes. [PPM-12]"""
 
-# --- Written by other steps of Pod admission ---
+# --- Budgets, spreads, persistent state, probes and deletion protection ---
 RELATED_PUB: Final = "pub.kruise.io/related-pub"
 """Annotation on a Pod: its PodUnavailableBudget."""
 RELATED_PUB_OLD: Final = "kruise.io/related-pub"
@@ -269,4 +269,5 @@ UNITED_REVISION_HASH: Final = "apps.kruise.io/controller-revision-hash"
 SUBSET_PATCH: Final = "apps.kruise.io/subset-patch"
 """Annotation on a subset's workload: the patch of its Pod template as JSON. [UD-28]"""
 UNITED_RESERVED_POD: Final = "apps.kruise.io/united-deployment-reserved-pod"
-"""Label on Pods of a UnitedDeployment with reservation: ``true`` while other Pods replace them, else ``false``."""
+"""Label on Pods of a UnitedDeployment with ``reserveUnschedulablePods``: ``true`` while other Pods replace them, else
+``false``."""

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from app.api.kind import KindDefinition, Version
 
 _GO_TYPES: Final = {"object": dict, "array": list, "string": str, "boolean": bool, "integer": int, "number": float}
-#: Bits of each integer format, without the sign. API servers do not check them, but Go clients cannot read larger
-#: values.
+#: Number of bits of each integer format, without the sign bit. API servers do not check the range, but Go clients
+#: cannot read larger values.
 _RANGES: Final = {"int32": 31, "int64": 63}
 EMBEDDED: Final = "x-kubernetes-embedded-resource"
 #: Fields that the API server validates the same way for every kind, without the kind's schema.

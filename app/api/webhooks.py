@@ -203,11 +203,11 @@ def completed(
     *,
     rule: str,
 ) -> Decision:
-    """Return the object with its defaults as Go stores it; allow it unchanged if nothing is missing.
+    """Return a patch to the object with its defaults as Go stores it; allow the object unchanged if none is missing.
 
     Fields that an update does not change, as Go reads them, keep their stored form, so that re-applying a manifest
     does not raise the generation. ``specs`` are the Go types of the kind's spec by version. ``complete`` returns the
-    object with its defaults and may raise GoTypeError. ``rule`` is the source of the defaults. [CS-19]
+    object with its defaults and may raise GoTypeError. ``rule`` is the ID that the patch operations cite. [CS-19]
     """
     given = without_managed_fields(review.object)
     version = version_to_default(kind, given)

@@ -38,7 +38,7 @@ _BEGIN: Final = b"-----BEGIN CERTIFICATE-----"
 _END: Final = b"-----END CERTIFICATE-----"
 _PREVIOUS_KEY: Final = "previous-ca-cert.pem"
 _RETIRED_KEY: Final = "retired-ca-fingerprints"
-#: All our Secret keys other than those of the current set. [MGR-32]
+#: All keys that we use in the Secret, except those of the current set. [MGR-32]
 EXTRA_KEYS: Final = frozenset((*_NEXT_KEYS, _PREVIOUS_KEY, _RETIRED_KEY))
 #: Maximum number of retired CAs to remember.
 _RETIRED_KEPT: Final = 20
@@ -263,12 +263,12 @@ class StepTimer:
         self._since = 0.0
 
     def record(self, in_place: Rotation | None, now: float) -> None:
-        """Record the rotation in place at monotonic time ``now``, or None if a bundle is not published everywhere."""
+        """Record the Secret's rotation at monotonic time ``now``; None if its bundle is not published everywhere."""
         if in_place != self._in_place:
             self._in_place, self._since = in_place, now
 
     def seconds_left(self, rotation: Rotation | None, now: float) -> float:
-        """Return the seconds until the rotation has been in place for a whole step."""
+        """Return the seconds until the rotation has been in the Secret, and published, for a whole step."""
         return max(0.0, self._since + self._seconds - now) if rotation == self._in_place else self._seconds
 
 

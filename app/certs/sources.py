@@ -72,7 +72,7 @@ STEP_SECONDS: Final = 600.0
 
 
 class UnannouncedSource:
-    """Base class for sources through which replicas cannot coordinate: each adds its CA to the bundle it publishes."""
+    """Base class for such sources: each replica adds its own CA to the bundle that it publishes."""
 
     def __init__(self, clock: Clock, step_seconds: float = STEP_SECONDS) -> None:
         self._clock = clock

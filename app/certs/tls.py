@@ -1,7 +1,7 @@
 """The server's TLS context, whose certificate can be replaced while connections are open.
 
-``ServingContext.listener`` is passed to the server once. Every handshake reads the current certificate, so a new one
-takes effect only when it is complete, and an invalid one never replaces a valid one. Established connections are kept.
+``ServingContext.listener`` is passed to the server once. Every handshake uses the current certificate, which
+is replaced only by a complete and valid one. Established connections are kept.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _server_context(cert: bytes, key: bytes, client_ca: bytes) -> ssl.SSLContext
 
 
 def _ask_clients(context: ssl.SSLContext, client_ca: bytes) -> None:
-    """Request client certificates. Both contexts of a handshake need this: one requests, the other verifies."""
+    """Request client certificates. Both contexts of a handshake need this: one requests them, one verifies them."""
     if not client_ca:
         return
     try:

@@ -1,4 +1,4 @@
-"""Kinds with commands, found by name without importing the others."""
+"""Finds the commands of a kind by its name, without importing other kinds."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def commands_for(api_version: object, kind: object) -> Commands | None:
     return _first(lambda one: (one["group"], one["kind"]) == (group, str(kind)))
 
 
-#: Names of built-in kinds and of the kinds of Kruise Rollouts, which get a hint.
+#: Names of built-in kinds and of the kinds of Kruise Rollouts. Errors about them contain a hint.
 _BUILT_IN: Final = re.compile(
     r"(deployments?|deploy|replicasets?|rs|jobs?|cronjobs?|cj)(\.apps|\.batch)?|(statefulset|daemonset)s?\.apps"
 )

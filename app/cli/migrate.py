@@ -41,8 +41,8 @@ def migrate(
     """Move Pods of a built-in workload to a Kruise workload.
 
     Replicas of a Deployment move to a CloneSet step by step; the CloneSet is created if it does not exist. A Kruise
-    StatefulSet or DaemonSet replaces the built-in one of the same name and adopts its running Pods. Exit code 1: timed
-    out. After a timeout or an interrupt, run the same command to resume.
+    StatefulSet or DaemonSet replaces the built-in one of the same name and adopts its running Pods. The exit code is 1
+    after a timeout. After a timeout or an interrupt, run the same command to resume.
     """
 
     async def work(client: Client, where: str) -> bool:

@@ -1,4 +1,4 @@
-"""Migration of built-in workloads: adopt their Pods, or scale one down and the other up."""
+"""Migration of built-in workloads: adopt their Pods, or move replicas to a new workload step by step."""
 
 from __future__ import annotations
 
@@ -195,8 +195,8 @@ def _available(stored: Mapping[str, Any], wanted: int) -> bool:
 
 
 # ``pykruise migrate`` to a Kruise kind that is the built-in one under another apiVersion. The built-in object is
-# deleted without its Pods, the Kruise object is created under its name, and its controller adopts the Pods. A dry run
-# first checks that the API server accepts the new object.
+# deleted without its Pods, the Kruise object is created under its name, and its controller adopts the Pods. First,
+# a dry-run request checks that the API server accepts the new object.
 
 
 async def adopted(

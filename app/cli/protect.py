@@ -30,7 +30,7 @@ def protect(
 ) -> None:
     """Protect an object from deletion.
 
-    Deletion is always denied, or with --cascading only while other objects depend on the object.
+    By default, deletion is always denied; with --cascading, only while other objects depend on the object.
     """
     _command(what, namespace, "Cascading" if cascading else "Always", kubeconfig, context, dry_run=dry_run)
 

@@ -177,7 +177,7 @@ def _apply_to_list(items: list[_Node], key: str, operation: PatchOperation) -> N
 
 
 def _position(items: list[_Node], index: int, *, end: bool = False) -> int:
-    """Return the position in ``items``, which include removed ones, of the item at ``index`` in the patched list."""
+    """Convert an index in the patched list to a position in ``items``, which still contains removed items."""
     live = [position for position, item in enumerate(items) if item.sign != "-"]
     if end and index == len(live):
         return live[-1] + 1 if live else len(items)

@@ -72,7 +72,7 @@ async def set_paused(client: Client, namespace: str, what: Sequence[str], *, pau
     spec: Mapping[str, Any] = stored["spec"]
     strategy = spec.get("updateStrategy") or {}
     if strategy.get("type") == commands.without_rollout:
-        raise CommandError(f"{called}: {commands.without_rollout} has no rollout to pause or resume")
+        raise CommandError(f"{called}: with {commands.without_rollout}, there is no rollout to pause or resume")
     where = commands.paused_of(stored)
     found: Mapping[str, Any] = {"spec": spec}
     for key in where:

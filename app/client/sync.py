@@ -90,7 +90,7 @@ class Cluster:
     def watch(
         self, kind: type[T], namespace: str = "", *, all_namespaces: bool = False, label_selector: str = ""
     ) -> Iterator[Iterator[Change[T]]]:
-        """Yield changes while the block runs; each step blocks until the next change."""
+        """Yield an iterator over changes; each step blocks until the next change."""
         watching = self._cluster.watch(kind, namespace, all_namespaces=all_namespaces, label_selector=label_selector)
         changes = self._wait(watching.__aenter__())
 

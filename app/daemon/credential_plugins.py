@@ -54,7 +54,7 @@ class Plugin:
     api_version: str
     arguments: tuple[str, ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
-    #: Whether the plugin works only for Pods because it needs a token of their service account.
+    #: Whether the plugin needs a service account token and therefore works only for Pods.
     needs_pod: bool = False
 
 
@@ -120,7 +120,7 @@ def _plugin(provider: Any, path: str) -> Plugin:
 
 
 def duration(text: Any) -> float | None:
-    """Parse a Go duration into seconds; None if it is invalid or negative."""
+    """Parse a Go duration into seconds. Return None if it is invalid or negative."""
     if not (isinstance(text, str | int) and len(str(text)) <= _MAX_DURATION):
         return None
     try:
@@ -149,8 +149,8 @@ class Plugins:
 
     @classmethod
     def load(cls, path: str, folder: str, clock: Clock, on_error: Callable[[str], None] = lambda _: None) -> Plugins:
-        """Load a configuration file, or the files of a folder; no plugins if ``path`` does not exist. Raises
-        :class:`PluginConfigError`. [KD-2]"""
+        """Load the plugins from a configuration file or a folder of such files. If ``path`` does not exist, there are
+        none. Raises :class:`PluginConfigError`. [KD-2]"""
         plugins: dict[str, Plugin] = {}
         for file in _config_files(path):
             for plugin in _load(file):

@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 _LEGACY: Final = ".dockercfg"
 _DOCKER_HUB: Final = "docker.io"
 _DEFAULT_REGISTRY: Final = "index.docker.io"
-#: Longest registry key and longest label in it; longer keys are ignored.
+#: Maximum lengths of a registry key and of each label in it. Keys that exceed a limit are ignored.
 _MAX_KEY: Final = 1024
 _MAX_LABEL: Final = 255
 #: Maximum size of a pull secret. Any tenant may write a Secret of 1 MiB with 100,000 registries. [KD-104]
@@ -75,7 +75,7 @@ class Pattern:
 
     @classmethod
     def of(cls, text: str) -> Pattern | None:
-        """Parse a pattern; None if it is invalid."""
+        """Parse a pattern. Return None if it is invalid."""
         if len(text) > _MAX_KEY:
             return None
         try:
@@ -91,7 +91,7 @@ class Pattern:
 
     @classmethod
     def of_registry(cls, key: str) -> Pattern | None:
-        """Parse a registry as docker writes it, such as ``https://index.docker.io/v1/``; None if it is invalid."""
+        """Parse a registry as docker writes it, such as ``https://index.docker.io/v1/``. Return None if invalid."""
         pattern = cls.of(key.removeprefix("https://") if key.startswith("https://") else key.removeprefix("http://"))
         if pattern is None:
             return None
@@ -155,7 +155,7 @@ def _of_file(content: bytes, where: str, *, legacy: bool, what: str = "") -> lis
 
 
 def credentials(entries: Mapping[str, Entry | None], where: str) -> list[Credential]:
-    """Convert entries by registry to credentials. Raises :class:`CredentialsError`."""
+    """Convert a docker configuration's entries, keyed by registry. Raises :class:`CredentialsError`."""
     if len(entries) > MAX_REGISTRIES:
         raise CredentialsError(f"{where} is ignored: it lists {len(entries)} registries, more than {MAX_REGISTRIES}")
     found = []
@@ -259,7 +259,7 @@ def _without_blocking(path: str, flags: int) -> int:
 
 
 def read_file(path: Path) -> bytes | None:
-    """Return the content of a file; None if it is missing or not a file. Raises ``OSError``,
+    """Return the content of a file, or None if it is missing or not a regular file. Raises ``OSError`` or
     :class:`CredentialsError`."""
     try:
         with open(path, "rb", opener=_without_blocking) as opened:

@@ -62,7 +62,7 @@ def parser() -> argparse.ArgumentParser:
         "--plugin-config-file",
         "--image-credential-provider-config",
         default="/kruise/CredentialProviderPlugin.yaml",
-        help="CredentialProviderConfig file, or a directory of such files; no providers if it is missing",
+        help="CredentialProviderConfig file, or a directory of such files; if it is missing, there are no providers",
     )
     flag(
         "--plugin-bin-dir",

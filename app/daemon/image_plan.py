@@ -74,7 +74,8 @@ def may_use(task: Task, secret: Secret) -> bool:
     """Return whether the pull may use the Secret. A copy of a pull secret serves only jobs in the namespace it was
     copied from. [KD-97]
 
-    All jobs for a repository share one entry; without this check, each job could pull with the credentials of all.
+    All jobs for a repository share one NodeImage entry; without this check, each job could pull with the credentials of
+    the others.
     """
     namespace = source_namespace(secret)
     return not namespace or not task.owners or namespace in {one.namespace for one in task.owners}
@@ -95,7 +96,7 @@ def tasks(node_image: NodeImage) -> dict[Key, Task]:
     found: dict[Key, Task] = {}
     for image, entry in node_image.spec.images.items():
         sandbox = entry.sandbox_config
-        # Cluster policies may need to identify the puller. [KD-35]
+        # Cluster policies may need to identify pulls by the node agent. [KD-35]
         annotations = {**sandbox.annotations, names.PULLED_BY: DAEMON}
         for tag in entry.tags:
             key = Key(image, tag.tag)
@@ -199,7 +200,7 @@ def _json(status: ImageTagStatus) -> dict[str, Any]:
 
 
 def find(images: Sequence[Image], key: Key) -> Image | None:
-    """Return the node's image with this tag or digest; None if it has none. [KD-33, IMG-100]"""
+    """Return the node's image with this tag or digest, or None if there is none. [KD-33, IMG-100]"""
     by_digest = ":" in key.tag
     for image in images:
         for text in image.digests if by_digest else image.tags:

@@ -49,7 +49,8 @@ _BURST: Final = 5
 LIMITS: Final = RateLimits(base_delay=0.5, max_delay=50.0, qps=10.0, burst=100)
 #: Minimum and maximum seconds for which a Secret is cached. [KD-38]
 _SECRET_SECONDS: Final = (300.0, 600.0)
-#: Maximum total size of cached Secrets in bytes, concurrent reads, and credentials per image. [KD-104]
+#: Maximum total size of cached Secrets in bytes, number of concurrent reads, and number of credentials per image.
+#: [KD-104]
 _SECRET_BYTES: Final = 2 * 1024 * 1024
 _READ_AT_ONCE: Final = 4
 _MAX_CREDENTIALS: Final = 256
@@ -292,9 +293,9 @@ class ImagePuller:
         """Return the credentials to try: those of Secrets, then those of the node, as the kubelet orders them; None for
         an anonymous pull.
 
-        If jobs in several namespaces request the tag, their credentials are tried in turn, and a namespace without
-        credentials is treated as if no other namespace requested the tag: wrong credentials of one namespace must
-        neither fail nor delay the pull of another. [KD-109]
+        If jobs in several namespaces request the tag, their credentials are tried in turn, so that wrong credentials of
+        one namespace neither fail nor delay the pull for another. A namespace without credentials is treated as if no
+        other namespace requested the tag. [KD-109]
         """
         given, failed = await self._given(task)
         namespaces = {one.namespace for one in task.owners}

@@ -37,7 +37,7 @@ _HEX: Final = re.compile(r"[0-9a-fA-F]{1,16}").fullmatch
 
 
 def is_reported(pod: Pod) -> bool:
-    """Return whether the Pod is managed by Kruise, not being deleted, and has container statuses. [KD-71]"""
+    """Return whether the Pod is managed by Kruise, has container statuses, and is not being deleted. [KD-71]"""
     owner, metadata = pod.metadata.controller, pod.metadata
     ours = (owner is not None and owner.group == names.APPS_GROUP) or names.SIDECARSET_HASH in metadata.annotations
     return ours and metadata.deletion_timestamp is None and bool(pod.status.container_statuses)
@@ -142,7 +142,7 @@ class Outdated:
 def outdated(pod: Pod, meta: RuntimeMeta) -> list[Outdated]:
     """Return the containers to restart: the outdated ones with the highest launch priority. [KD-74]
 
-    Containers are restarted only during an in-place update; other label changes do not restart them.
+    Containers are restarted only during an in-place update, not when labels change at other times.
     """
     condition = pod.condition(names.IN_PLACE_UPDATE_READY)
     if condition is None or condition.status != "False":
@@ -167,8 +167,8 @@ def outdated(pod: Pod, meta: RuntimeMeta) -> list[Outdated]:
 
 def parse_env(output: bytes, current: Mapping[str, str]) -> dict[str, str]:
     """Parse the output of ``env``. The format is ambiguous: a value may span lines, each of which may look like a
-    variable. ``current`` contains the values in the Pod; a value that appears in the output in full takes precedence
-    over a shorter one."""
+    variable. ``current`` contains the values according to the Pod; such a value takes precedence over a shorter one
+    if the output contains it in full."""
     text = output.decode("utf-8", "replace").removesuffix("\n")
     values: dict[str, list[str]] = {}
     last: list[str] = []

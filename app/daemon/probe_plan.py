@@ -25,7 +25,7 @@ MAX_MESSAGES: Final = 256 * 1024
 
 
 class Key(NamedTuple):
-    """One probe of one container of a Pod, identified by its UID. [KD-60]"""
+    """One probe of one container; ``uid`` identifies the Pod. [KD-60]"""
 
     namespace: str
     pod: str
@@ -86,7 +86,7 @@ class ProbeProgress:
     #: The last outcome and how many times in a row it occurred.
     last: bool | None = None
     run: int = 0
-    #: State of this container; empty if unknown.
+    #: Probe state of this container: Succeeded, Failed or Unknown; empty until the container is found.
     state: str = ""
     message: str = ""
     recorded_at: float = 0.0

@@ -244,7 +244,7 @@ def completed_patch(now: datetime, message: str) -> dict[str, Any]:
 
 
 def newest(containers: Iterable[Any]) -> dict[str, Any]:
-    """Return the most recently created container of each name; the list includes exited ones. [CRR-35]"""
+    """Return the most recently created container of each name, whether it is running or has exited. [CRR-35]"""
     found: dict[str, Any] = {}
     for container in containers:
         known = found.get(container.name)

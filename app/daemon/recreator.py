@@ -157,7 +157,8 @@ class Recreator:
         """Stop one container. Return the request as last stored, and the current states. [CRR-37]"""
         details, metadata = found.details, request.metadata
         if request.spec.strategy.force_recreate and details.state is not ContainerState.EXITED:
-            # If the agent exits before recording the stop, the container ID alone does not show it.
+            # If the agent exits before recording the stop, the container ID alone does not show that the container was
+            # stopped.
             announced = recreate_plan.announced(current, container.name, f"{runtime.name}://{details.id}")
             if announced != current:
                 written = await self._write_states(request, announced)
@@ -178,7 +179,7 @@ class Recreator:
                 pod_ip=pod.status.pod_ip if pod is not None else "",
             )
         except RuntimeUnavailable:
-            raise  # whether the container was stopped is unknown until the runtime is back
+            raise  # the container may have been stopped: check again when the runtime is back
         except CriError as error:
             return request, recreate_plan.killed(current, container.name, str(error))
         return request, recreate_plan.killed(current, container.name)

@@ -107,7 +107,7 @@ class SectionRows:
             self._stale.add(key)
 
     def mark_lacking(self, names: Iterable[str]) -> None:
-        """Mark these cluster-scoped objects as stale, because the set of Pods missing them changed."""
+        """Mark these cluster-scoped objects as stale, because the set of Pods that lack them changed."""
         for name in names:
             if (key := ObjectKey("", name)) in self._objects:
                 self._stale.add(key)
@@ -127,7 +127,7 @@ class SectionRows:
 
 # The board holds the state of the cluster, which reflectors keep up to date, and sends changes to readers. A change
 # marks the affected sections; a few times a second, the board recomputes the marked sections and sends those that
-# differ. A slow reader gets the latest state of each section instead of a queue.
+# changed. A slow reader gets the latest state of each section instead of a queue.
 
 #: Seconds between updates.
 PACE: Final = 0.25
@@ -200,12 +200,12 @@ class Board:
         self._stores: dict[Resource, Store[Raw]] = {kind.resource(): Store() for kind in shown}
         self.sections = tuple(kinds)
         self.model = overview_model(kinds)
-        #: Section → Pods that are missing its objects.
+        #: The Pods that lack objects of a section, by section name.
         self._lacking = {one.name: Lacking(one.judge()) for one in kinds if one.judge is not None}
         self._section_rows = {one.name: SectionRows(one, self._lacking.get(one.name)) for one in kinds}
         self._totals = PodTotals()
         self._rows: dict[str, Workload] = {}
-        #: UID of a workload → commands of its kind, and the object.
+        #: By UID of a workload: the commands of its kind, and the workload.
         self._known: dict[str, tuple[Commands, Raw]] = {}
         self._stale_rows: set[str] = set()
         self._judge_again = False

@@ -17,7 +17,7 @@ from app.kube.objects import Pod
 from app.kube.resources import ObjectKey
 from app.kube.text import one_line
 
-#: A stored object of the kind.
+#: A stored object of the section's kind.
 Stored: TypeAlias = Mapping[str, Any]
 
 #: Maximum number of objects in a section, and of Pods listed by name.
@@ -54,7 +54,7 @@ R = TypeVar("R", bound=Row)
 
 
 class PodJudge(Protocol):
-    """Tracks a section's cluster-scoped objects and finds those a Pod is missing."""
+    """Tracks a section's cluster-scoped objects and finds those that a Pod lacks."""
 
     def update(self, stored: Stored) -> object:
         """Handle a new or changed object."""
@@ -77,11 +77,11 @@ class DashboardSection(Generic[R]):
     title: str
     kind: KindDefinition
     row_type: type[R]
-    #: Returns the row of an object, given the Pods that are missing it.
+    #: Returns the row of an object, given the Pods that lack it.
     row: Callable[[Stored, Collection[ObjectKey]], R]
     #: Returns the sort key of a row.
     place: Callable[[R], Any] = lambda row: (row.namespace, row.name)
-    #: Creates the PodJudge, if Pods can be missing an object.
+    #: Creates the PodJudge; None if Pods never lack an object of the kind.
     judge: Callable[[], PodJudge] | None = None
 
 

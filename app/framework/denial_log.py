@@ -21,8 +21,8 @@ from app.kube.text import BoundedLabels, quoted
 logger = logging.getLogger(__name__)
 
 LOG_NAME: Final = "protection.log"
-#: Size at which the file is rotated. A client that retries a denied deletion forever (as for a terminating Namespace)
-#: must not fill the volume: a Pod that exceeds its volume's limit is evicted. [DP-43]
+#: Size at which the file is rotated. Some clients retry a denied deletion forever, for example in a terminating
+#: Namespace. They must not fill the volume, because the kubelet evicts a Pod that exceeds its volume's limit. [DP-43]
 MAX_BYTES: Final = 32 * 1024 * 1024
 
 

@@ -34,15 +34,15 @@ if TYPE_CHECKING:
 class Protected:
     """Enables deletion protection (the label policy.kruise.io/delete-protection) for a kind.
 
-    ``cascading`` names the check before a deletion if the label's value is ``Cascading``: ``replicas`` checks
-    ``spec.replicas``. If it is empty, nothing is checked.
+    ``cascading`` names the check that runs before a deletion if the label's value is ``Cascading``: ``replicas`` checks
+    ``spec.replicas``. If ``cascading`` is empty, nothing is checked.
     """
 
     kind: KindDefinition
     cascading: str = ""
 
 
-# A controller's declaration, and the dependencies it is created from.
+# Declaration and dependencies of a controller.
 #
 # ControllerPart(
 #     name="widget-controller",
@@ -68,7 +68,7 @@ class Flags(Protocol):
     def integer(self, name: str) -> int: ...
 
     def seconds(self, name: str) -> float:
-        """Return the value of a duration flag, in seconds, or of another number flag."""
+        """Return the value of a duration flag in seconds, or the value of another numeric flag."""
         ...
 
     def boolean(self, name: str) -> bool: ...
@@ -92,7 +92,7 @@ class Answers(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ControllerContext:
-    """Dependencies of a controller. ``client`` and ``events`` already carry its name."""
+    """Dependencies of a controller. ``client`` and ``events`` already carry the controller's name."""
 
     client: Client
     stores: Stores
@@ -131,7 +131,7 @@ class ControllerPart:
     #: The flag for the number of concurrent reconciles; it need not be declared elsewhere.
     workers_flag: str = ""
     counters: tuple[Counters[Any], ...] = ()
-    #: The component in its events; defaults to its name.
+    #: Source component of the controller's events; defaults to the controller's name.
     event_source: str = ""
 
 
@@ -149,7 +149,7 @@ class BackgroundTask(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BackgroundPart:
-    """A task on every replica, in the process that writes to the cluster. Only the leader fills its caches."""
+    """A task on every replica, in the process that writes to the cluster. Only the leader fills the task's caches."""
 
     name: str
     watched: tuple[Watched[Any], ...]
@@ -171,7 +171,7 @@ class Provides:
     watched: tuple[Watched[Any], ...] = ()
     permissions: tuple[PolicyRule, ...] = ()
     counters: tuple[Counters[Any], ...] = ()
-    #: The component in its events; defaults to the protocol's name.
+    #: Source component of the implementation's events; defaults to the protocol's name.
     event_source: str = ""
 
 
@@ -206,7 +206,7 @@ class Decisions:
 
 @dataclass(frozen=True, slots=True)
 class AdmissionPart:
-    """Admission of a feature. Webhooks with the same name become one entry.
+    """Admission of a feature. Webhooks with the same name become one entry of a webhook configuration.
 
     ``webhooks`` are the declarations that ``make`` returns handlers for, or a function that returns them for the
     operator's folder of policies (which may be None).
@@ -214,15 +214,15 @@ class AdmissionPart:
 
     make: Callable[[AdmissionContext], Decisions]
     webhooks: tuple[Webhook, ...] | Callable[[Path | None], tuple[Webhook, ...]] = ()
-    #: Caches that must be synced before a request can be reviewed. Each process that serves reviews has its own, so
-    #: they must stay small: no Pods.
+    #: Caches that must be synced before a request can be reviewed. They must be small and contain no Pods, because each
+    #: process that serves reviews has its own copy.
     watched: tuple[Watched[Any], ...] = ()
     #: Additional objects that standalone mode reads from files; in a cluster they are requested when needed.
     files: tuple[Watched[Any], ...] = ()
     #: Permissions that the steps need beyond list and watch for the watched objects. Webhooks declare their own.
     permissions: tuple[PolicyRule, ...] = ()
     counters: tuple[Counters[Any], ...] = ()
-    #: The component in its events; empty if it records none.
+    #: Source component of the part's events; empty if the part records none.
     event_source: str = ""
     #: If set, one of these gates must be enabled for the part to be active and its objects to be watched.
     gates: tuple[str, ...] = ()
@@ -237,7 +237,7 @@ class AdmissionPart:
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """The declaration of a feature; ``FEATURE`` in the ``feature.py`` of its folder."""
+    """Declaration of a feature, assigned to ``FEATURE`` in the ``feature.py`` of the feature's folder."""
 
     name: str
     kinds: tuple[KindDefinition, ...] = ()
@@ -245,9 +245,9 @@ class Feature:
     admission: tuple[AdmissionPart, ...] = ()
     background: tuple[BackgroundPart, ...] = ()
     provides: tuple[Provides, ...] = ()
-    #: Feature gates that it uses: OpenKruise's by name, our own by declaration.
+    #: Feature gates that the feature uses: those of OpenKruise by name, our own as declarations.
     gates: tuple[str | Gate, ...] = ()
-    #: Flags that it uses, besides its controllers' workers flags: OpenKruise's by name, our own by declaration.
+    #: Flags that the feature uses, except each ``workers_flag``: those of OpenKruise by name, our own as declarations.
     flags: tuple[str | Flag, ...] = ()
     #: Kinds with deletion protection.
     protected: tuple[Protected, ...] = ()
@@ -257,7 +257,7 @@ class Feature:
     explain_node: Callable[[], tuple[ExplainNode, ...]] = tuple
     #: Its own commands; imported when one runs.
     verbs: Callable[[], tuple[Verb, ...]] = tuple
-    #: Dashboard section of its kinds; imported when it is served.
+    #: Dashboard section of its kinds; imported when the dashboard is served.
     dashboard: Callable[[], tuple[DashboardSection[Any], ...]] = tuple
     #: Kinds whose specs alone determine Pod admission; ``pykruise review --cluster`` reads their objects.
     judging_pods: tuple[KindDefinition, ...] = ()
@@ -295,7 +295,7 @@ class Feature:
         return (*self.running(enabled), *self.background, *self.provides)
 
     def permissions(self, enabled: Enabled) -> Iterable[PolicyRule]:
-        """Return its permissions with these gates, beyond those of its webhooks and steps."""
+        """Return the permissions that the feature needs with these gates, besides those of its webhooks and steps."""
         for working in self._working(enabled):
             yield from working.permissions
         for one in (*self.watched_for_admission(enabled), *self.watched_for_controllers(enabled)):

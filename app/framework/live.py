@@ -16,7 +16,7 @@ T = TypeVar("T", bound=Object)
 #: If the objects of a kind in a namespace have at least this total size, comparing a new object with them counts as
 #: slow (20 ms with 200 budgets).
 LARGE_BYTES: Final = 64 * 1024
-#: Maximum number of such pairs of kind and namespace to remember.
+#: Maximum number of remembered pairs of a kind and a namespace with large objects.
 MAX_LARGE: Final = 1000
 
 

@@ -13,7 +13,7 @@ from app.kube.errors import CommandError, WrongCommandError
 from app.kube.fielderrors import parse_duration
 from app.kube.resources import Resource
 
-#: Maximum duration in seconds: the range of a 32-bit field.
+#: Durations must be shorter than this many seconds, to fit in an int32 field.
 _LONGEST: Final = 2**31
 
 

@@ -201,8 +201,8 @@ def _documents(documents: Iterable[Mapping[str, Any]]) -> str:
 
 # Deletion protection by the API server itself: ValidatingAdmissionPolicies derived from the table of kinds. They are
 # opt-in and also work while no manager runs. They cover the cases that depend on the object alone: ``Always`` for every
-# kind, and ``Cascading`` for kinds with replicas. Their denials never reach the webhooks, so they appear in the API
-# server's audit log instead of our metrics and protection log.
+# kind, and ``Cascading`` for kinds with replicas. Requests that they deny never reach the webhooks, so the
+# API server's audit log records the denials instead of our metrics and protection log.
 
 API_VERSION: Final = "admissionregistration.k8s.io/v1"
 ALWAYS_NAME: Final = "deletion-protection-always.kruise.io"

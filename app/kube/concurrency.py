@@ -113,7 +113,7 @@ def _limited(work: Iterable[Awaitable[T]], limit: int) -> Iterator[asyncio.Task[
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
-#: The event loop, the rate limit that applies (by the address of an unknown caller and by namespace), and the key.
+#: The event loop; the address of an unknown caller and the namespace, which have rate limits of their own; the key.
 _ReadKey: TypeAlias = "tuple[asyncio.AbstractEventLoop, tuple[str, str], K]"
 
 

@@ -1,4 +1,4 @@
-"""Controller: maps changes in stores to keys in a queue, which a few workers reconcile.
+"""Controller: maps changes in stores to keys and queues the keys; a few workers reconcile them.
 
     controller = Controller("sidecarset", clock, [Watch(sets, to_self), Watch(pods, pod_to_sets)], reconcile, workers=3)
     await controller.run()

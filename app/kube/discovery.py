@@ -50,7 +50,7 @@ class KindMapper:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        #: The kinds of each group and version, and the time of the request for them.
+        #: The kinds of each group and version, and the time at which they were requested.
         self._found: dict[str, tuple[float, _Kinds]] = {}
 
     async def find(self, api_version: str, kind: str) -> Mapped | None:

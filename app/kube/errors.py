@@ -56,7 +56,7 @@ class Status(msgspec.Struct, frozen=True, omit_defaults=True):
 class KubeError(Exception):
     """Base class of all errors from requests to the API server."""
 
-    #: Minimum seconds before a failed reconcile is retried. 0 leaves it to the back-off.
+    #: Minimum seconds before a failed reconcile is retried. If 0, only the back-off determines the delay.
     retry_in: float = 0.0
 
 
@@ -183,7 +183,8 @@ def api_error(request: RequestInfo, code: int, body: bytes, retry_after: str | N
     """Return the error for a failed response. A body that is not a ``Status`` (such as a proxy's error page) is
     shortened and becomes the message.
 
-    ``retry_after`` is the Retry-After header, if any. Only a number of seconds is recognized, as API servers send it.
+    ``retry_after`` is the Retry-After header, if any. Only a number of seconds is recognized, the form that API servers
+    send.
     """
     try:
         status = _decode_status(body)

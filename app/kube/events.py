@@ -189,7 +189,7 @@ INVALID_SPEC: Final = "InvalidSpec"
 
 
 def reference(resource: Resource, obj: Object, field_path: str = "") -> ObjectReference:
-    """Return a reference to the object for an event. ``field_path`` may refer to a part of it
+    """Return a reference to the object for an event. ``field_path`` may refer to a part of the object
     (``spec.containers{main}``)."""
     metadata = obj.metadata
     return ObjectReference(

@@ -309,7 +309,7 @@ MAX_AGGREGATE: Final = 64 * 1024
 
 
 def aggregate(errors: Iterable[FieldError | str]) -> str:
-    """Return the text of the errors as ``ErrorList.ToAggregate`` prints it; empty for none."""
+    """Return the text of the errors as ``ErrorList.ToAggregate`` prints it, or "" if there are none."""
     found: dict[str, None] = {}
     size = 0
     for error in errors:

@@ -1,6 +1,6 @@
-"""Hashes and random suffixes in the names of revisions and Pods: FNV, and an alphabet without vowels.
+"""FNV hashes and random suffixes for the names of revisions and Pods.
 
-Kubernetes uses this alphabet for generated names, so that no words appear by accident.
+They use Kubernetes' alphabet for generated names, which has no vowels, so that no words appear by accident.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ def safe_encode(text: str) -> str:
 
 
 def random_suffix(rng: Random, length: int = 5) -> str:
-    """Return ``length`` random characters of the alphabet, as the API server appends to a generateName."""
+    """Return ``length`` random characters of the alphabet, like those the API server appends to a generateName."""
     return "".join(rng.choice(ALPHABET) for _ in range(length))
 
 
 def deep_hash(data: bytes) -> int:
-    """Return the 32-bit hash the kubelet computes for a container: FNV-1a over Go's rendering of the bytes. [PM-137]"""
+    """Return the 32-bit hash the kubelet computes for a container: FNV-1a of ``data`` as printed by Go. [PM-137]"""
     return fnv32a(b"([]uint8)[%b]" % b" ".join(map(_DECIMAL.__getitem__, data)))

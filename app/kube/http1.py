@@ -24,10 +24,10 @@ from app.kube.wire import OnResponse, Request, Response, Stream, ignore_response
 
 #: Maximum number of consecutive bytes that are not content: a response head, interim responses, trailers.
 MAX_HEAD: Final = 64 * 1024
-#: The maximum size of a response that is read as a whole: lists are paged, objects are at most 3 MiB.
+#: Maximum size of a response that is read as a whole. Lists are paged, and an object has at most 3 MiB.
 MAX_BODY: Final = 256 * 1024 * 1024
 _PIECE: Final = 64 * 1024
-#: Seconds for which a closed connection may send remaining data and shut down TLS.
+#: Timeout for sending remaining data and shutting down TLS when a connection is closed.
 CLOSE_SECONDS: Final = 2.0
 #: Seconds after which an idle connection is not reused, because the server may have closed it.
 _IDLE_SECONDS: Final = 60.0

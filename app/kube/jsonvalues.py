@@ -84,7 +84,7 @@ def shallow_json(raw: bytes, limit: int = MAX_DEPTH, *, only_managed: bool = Fal
     """Return ``raw`` with at most ``limit`` levels; unchanged if it has no more. Runs in linear time.
 
     The input need not be well-formed: invalid JSON is left to the decoder, and if a document ends within a value beyond
-    the limit, its open brackets are closed. ``only_managed`` stops at the first loss outside managedFields.
+    the limit, its open brackets are closed. With ``only_managed``, stop at the first cut outside managedFields.
     """
     cuts, closing = _cuts(raw, limit, only_managed)
     if not cuts:
@@ -175,8 +175,8 @@ def split_list(raw: bytes) -> tuple[bytes, list[bytes]]:
 def items_of(raw: bytes, smallest: int) -> list[bytes]:
     """Return the items of a JSON list without decoding them, so that their size can be bounded first.
 
-    Raises ``ValueError`` if an item is not an object that contains an object or list, or has fewer than ``smallest``
-    bytes.
+    Raises ``ValueError`` if an item has fewer than ``smallest`` bytes, or is not an object that contains an object or
+    list.
     """
     items: list[bytes] = []
     end = raw.find(b"[") + 1
@@ -210,7 +210,7 @@ def _values_at(raw: bytes, level: int) -> Iterator[tuple[int, int]]:
 
 
 def _first(run: bytes, count: int, offset: int) -> list[int]:
-    """Return the positions of the first brackets of a run that starts at ``offset``."""
+    """Return the positions of the first ``count`` opening brackets of a run that starts at ``offset``."""
     return [offset + opening.start() for opening in islice(_OPENING.finditer(run), count)]
 
 
@@ -342,7 +342,7 @@ def _path_down(value: Any, levels: int) -> str:
     return ""
 
 
-#: A path: its parent path and its last key. Values below a key of a megabyte share one copy of the key.
+#: A path: its parent path and its last key. All values below a key share one copy of it, which may be a megabyte long.
 Steps: TypeAlias = tuple["Steps", str | int] | None
 
 

@@ -1,8 +1,8 @@
-"""Leases: leader election, so that only one of several replicas does the work.
+"""Leader election with Leases, so that only one of several replicas does the work.
 
 The holder renews its Lease every ``retry_period``. A candidate that sees no renewal for ``lease_duration`` (by its own
-monotonic clock, so clocks need not agree) takes over the Lease. A holder that cannot renew for ``renew_deadline`` stops
-before another candidate may start.
+monotonic clock, so clocks need not agree) takes over the Lease. A holder that has not renewed its Lease for
+``renew_deadline`` stops before another candidate may start.
 """
 
 from __future__ import annotations

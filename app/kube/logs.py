@@ -3,8 +3,8 @@
 A line is formatted at once but written in a batch: after a few milliseconds, or immediately for WARNING and above.
 Values passed as ``extra`` become fields of the line.
 
-Any value may come from a tenant: each argument and field, and each line of a stack, is escaped and cut to 256 bytes
-here. Messages themselves are constants.
+Because any value may come from a tenant, each argument and field, and each line of a stack, is escaped and cut to 256
+bytes here. Messages themselves are constants.
 """
 
 from __future__ import annotations

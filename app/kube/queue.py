@@ -144,8 +144,9 @@ class WorkQueue(Generic[K]):
         self._metrics.retried(self.name)
         # 2**60 times any base exceeds every sensible maximum; larger exponents would only create big integers.
         own: float = min(limits.base_delay * 2 ** min(failures, 60), limits.max_delay)
-        # Each change retries a failing key early, and each failed retry counts. The delay never exceeds the time for
-        # which the key has been failing; otherwise, a burst of changes would delay the key by a quarter of an hour.
+        # Each change causes an early retry of a failing key, and each failed retry counts. The delay never exceeds the
+        # time for which the key has been failing; otherwise, a burst of changes would delay the key by a quarter of an
+        # hour.
         own = min(own, limits.base_delay + (now - since))
         return self.add_after(key, retry_in or max(own, self._bucket(key).reserve()))
 

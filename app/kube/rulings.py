@@ -19,8 +19,8 @@ class Ruling(Generic[T, R]):
     answer: R
     #: The object with the status that the request changes; None if it changes nothing.
     changed: T | None = None
-    #: Whether the answer may be based on a stale copy. "Not now" may be, because a retry corrects it. Any other answer
-    #: that writes nothing is first verified with the API server.
+    #: Whether the answer may be based on a stale copy. This is allowed for "not now", because a retry corrects it. Any
+    #: other answer that writes nothing is first verified with the API server.
     provisional: bool = False
 
 

@@ -98,7 +98,7 @@ _SELECTOR_OPERATORS = {o.value: o for o in (Operator.IN, Operator.NOT_IN, Operat
 
 
 def _int64(text: str | None) -> int | None:
-    """Return ``text`` as Go's ``strconv.ParseInt(text, 10, 64)`` reads it, or None."""
+    """Parse ``text`` like Go's ``strconv.ParseInt(text, 10, 64)``; return None for an error."""
     if text is None or len(text) > 20 or not text.isascii():
         return None
     if not text[text[:1] in ("+", "-") :].isdigit():
@@ -153,8 +153,8 @@ EVERYTHING = Selector()
 def compile_selector(selector: Mapping[str, Any] | None) -> Selector:
     """Compile a JSON LabelSelector.
 
-    None compiles like ``{}`` to a selector that matches everything. Whether a missing selector should match everything
-    or nothing depends on the field, so the caller decides. Raises :class:`SelectorError`.
+    None, like ``{}``, becomes a selector that matches everything. For some fields, a missing selector must match
+    nothing; the caller handles that. Raises :class:`SelectorError`.
     """
     if not selector:
         return EVERYTHING
@@ -216,7 +216,7 @@ def _requirement(key: str, operator: Operator, values: tuple[str, ...]) -> Requi
 
 
 def validate_selector(selector: Mapping[str, Any] | None, path: Path) -> list[FieldError]:
-    """Return all errors of a LabelSelector, as ``ValidateLabelSelector`` reports them; matchLabels in order of keys."""
+    """Return all errors of a LabelSelector as ``ValidateLabelSelector`` reports them, matchLabels sorted by key."""
     if not selector:
         return []
     try:
@@ -297,7 +297,7 @@ def selector_text(selector: Mapping[str, Any]) -> str:
 
 
 def to_query(selector: Mapping[str, Any] | Selector | None) -> str:
-    """Return the ``labelSelector`` parameter of a list request, with requirements by key; empty for everything."""
+    """Return the ``labelSelector`` parameter of a list request, sorted by key; empty if everything matches."""
     return str(selector if isinstance(selector, Selector) else compile_selector(selector))
 
 
@@ -311,13 +311,13 @@ def parse_query(text: str) -> Selector:
 
 
 # Index keys for finding the selectors that may match a set of labels. An object is indexed under the keys of one
-# requirement of its selector; a lookup tries the keys of the labels. The results *may* match: the selector itself
-# decides.
+# requirement of its selector; a lookup tries the keys of the labels. The results are only candidates: each selector
+# must still be matched.
 
 
 def selector_keys(namespace: str, selector: Selector) -> tuple[str, ...]:
     """Return the index keys for an object with this selector: those of one required label (by value if it has few
-    permitted values, otherwise by label key), or the key that every lookup includes if no label is required."""
+    permitted values, otherwise by label key) or, if no label is required, the key that every lookup includes."""
     if selector.equalities:
         return (_value_key(namespace, *next(iter(selector.equalities.items()))),)
     present = [one for one in selector.requirements if one.operator not in (Operator.NOT_IN, Operator.DOES_NOT_EXIST)]

@@ -103,10 +103,10 @@ async def write_status(
 
 # One status, many writers: simultaneous requests for one object are decided together and need only one write.
 #
-# Some objects keep a count in their status (a disruption budget, free replicas in a subset), which every replica
-# consumes while it answers reviews. Concurrent processes must not consume more than there is. An answer that consumes
-# something is therefore returned only after the status was written, and the write fails if the object has changed since
-# the decision.
+# The status of some objects holds a count, such as the disruptions that a budget allows or the Pods that a subset can
+# still take. Reviews in every replica of the manager use up this count, and together they must not use more than there
+# is. An answer that uses some of it is therefore returned only after the status was written, and the write fails if the
+# object has changed since the decision.
 #
 #     taken = await statuses.decide(key, take_one)     # take_one(obj) -> Ruling(answer, changed)
 #
@@ -123,7 +123,7 @@ DEADLINE: Final = 2.0
 #: twice the average.
 FIRST_WAIT: Final = 0.002
 LONGEST_WAIT: Final = 0.01
-#: The longest wait while the API server does not respond, to avoid overloading it.
+#: The longest average wait, in seconds, while the API server does not respond. It is long, to avoid overload.
 LONGEST_UNANSWERED: Final = 0.25
 #: Initial and maximum seconds between writes to an object that other processes also write; without the pause, every
 #: write would conflict. The pause doubles after each conflict, and halves after each write without one.
@@ -137,7 +137,7 @@ MAX_REMEMBERED: Final = 1_000
 
 @dataclass(slots=True)
 class Counts:
-    """Numbers of writes and of conflicts."""
+    """How many writes and conflicts there were."""
 
     writes: int = 0
     conflicts: int = 0
@@ -184,14 +184,14 @@ class SharedStatus(Generic[T]):
         self._together = together
         self._lines: dict[ObjectKey, _Line[T]] = {}
         self._written: OrderedDict[ObjectKey, T] = OrderedDict()
-        #: Pause after a write, by key, in which other processes can write.
+        #: Seconds to wait after a write so that other processes can write, by key of the object.
         self._pauses: dict[ObjectKey, float] = {}
         self.counts = Counts()
 
     async def decide(self, key: ObjectKey, decision: Decision[T, R]) -> R:
         """Return the answer to one request.
 
-        Raises ``KubeError`` if the object could not be read or written in time, and any error of the decision.
+        Raises ``KubeError`` if the object could not be read or written in time, and any error that the decision raises.
         """
         request: _Request[T, R] = _Request(decision, asyncio.get_running_loop().create_future())
         line = self._lines.get(key)
@@ -236,7 +236,7 @@ class SharedStatus(Generic[T]):
                 except Exception as error:  # noqa: BLE001  # raised to the callers
                     _fail(together, error)
         except BaseException as error:
-            # Canceled on shutdown: no caller must wait forever.
+            # Shutdown cancels this task; without a result, its callers would wait forever.
             _fail([*together, *line.waiting], error)
             raise
         finally:
@@ -248,7 +248,7 @@ class SharedStatus(Generic[T]):
         return [*together, *(line.waiting.popleft() for _ in range(room))]
 
     def _put_off(self, key: ObjectKey, together: list[_Request[T, Any]]) -> bool:
-        """Answer all requests with "not now" if that needs no read or write. Returns whether it did."""
+        """Answer the requests if all answers are "not now", which needs no read or write. Return whether they were."""
         copy = self.freshest(key)
         if copy is None:
             return False
@@ -400,7 +400,8 @@ async def create_for_node(
 
 
 async def delete_without_node(client: Client, resource: Resource, metadata: ObjectMeta, nodes: Store[Node]) -> None:
-    """Delete the object unless its Node exists. The Node cache may be stale, so a missing Node is verified first.
+    """Delete the object unless its Node exists. The Node cache may be stale, so a Node that it lacks is first
+    read from the API server.
 
     Raises ``KubeError``.
     """

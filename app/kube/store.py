@@ -1,6 +1,6 @@
 """A store holds the last known objects of one kind, with named indexes and change notifications.
 
-A reflector fills it; so can a test or a directory of YAML files. Reading never blocks and never copies an object.
+A reflector, a test or a directory of YAML files fills it. Reading never blocks and never copies an object.
 
     pods = Store(indexes={"owner": lambda pod: [o.uid for o in pod.metadata.owner_references if o.controller]})
     pods.by_index("owner", uid)

@@ -1,7 +1,7 @@
 """Requests, responses, lists and watch events as bytes, and the ``Transport`` protocol that carries them.
 
-``transport.py`` implements it with aiohttp, and ``http1.py`` with less memory; tests and simulations have their own
-transports.
+``transport.py`` implements the protocol with aiohttp; the implementation in ``http1.py`` needs less memory. Tests and
+simulations have their own transports.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class TypedEvent(msgspec.Struct, Generic[Item], frozen=True, gc=False):
 
 
 class Metadata(msgspec.Struct, frozen=True, rename="camel"):
-    """The metadata that is needed of every object, even if the decoder of its kind rejects it."""
+    """The metadata that is read from every object, even if the decoder of its kind rejects the object."""
 
     name: str = ""
     namespace: str = ""
@@ -193,7 +193,10 @@ def metadata_of(raw: bytes | msgspec.Raw) -> Metadata:
 
 
 def read_watch_event(line: bytes) -> WatchEvent:
-    """Decode one line of a watch, nested to any depth. Raises ``msgspec.MsgspecError`` or ``ValueError``."""
+    """Decode one line of a watch, even if it is nested deeper than the decoder supports.
+
+    Raises ``msgspec.MsgspecError`` or ``ValueError``.
+    """
     try:
         event = _decode_line(line)
     except RecursionError:

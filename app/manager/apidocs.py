@@ -39,7 +39,7 @@ UID: Final = "9f4b5a7e-4c3a-4d57-9c58-2f0d1a6f8b11"
 NAMESPACE: Final = "shop"
 _PROTECTED: Final = {"policy.kruise.io/delete-protection": "Always"}
 _POD_SPEC: Final[Mapping[str, Any]] = {"containers": [{"name": "main", "image": "nginx:1.25"}]}
-#: Resource of a built-in kind → kind and spec of the sample.
+#: Kind and spec of the sample for each built-in resource.
 _BUILT_IN: Final[Mapping[str, tuple[str, Mapping[str, Any] | None]]] = {
     "pods": ("Pod", _POD_SPEC),
     "namespaces": ("Namespace", None),

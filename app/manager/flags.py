@@ -119,7 +119,7 @@ def _flags() -> tuple[Flag, ...]:
             "enable-leader-election",
             True,
             parse_bool,
-            "let only one replica reconcile; if false, this replica always does",
+            "let only one replica reconcile; if false, this replica always reconciles",
         ),
         Flag(
             "leader-election-namespace", "kruise-system", str, "namespace of the Lease; defaults to the manager's own"
@@ -290,7 +290,7 @@ def parse_flags(arguments: Sequence[str]) -> Flags:
 
 
 def _separate_value(flag: Flag, pending: list[str]) -> str:
-    """Return the value of ``--flag value``. A boolean needs none: ``--flag`` means ``--flag=true``."""
+    """Return the value of ``--flag value``. A boolean flag needs no value: ``--flag`` means ``--flag=true``."""
     if isinstance(flag.default, bool):
         if pending and pending[0].lower() in ("true", "false"):
             return pending.pop(0)

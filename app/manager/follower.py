@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 class MissingDefinitions:
-    """Names of the CRDs that are not installed. Calls ``changed`` with all names whenever this set changes."""
+    """Tracks the names of CRDs that are not installed. Calls ``changed`` with all of them when this set changes."""
 
     def __init__(self, metrics: ManagerMetrics, changed: Callable[[Iterable[str]], None]) -> None:
         self._metrics = metrics

@@ -1,6 +1,6 @@
 """Health, readiness and debug endpoints: ``/healthz``, ``/readyz``, ``/metrics`` and ``/debug/`` over plain HTTP.
 
-Any webhook process responds for the whole replica, from the state that all its processes publish.
+Any webhook process can respond for the whole replica, because every process of the replica publishes its state.
 """
 
 from __future__ import annotations
@@ -198,7 +198,8 @@ async def _status(host: str, port: int, name: str, ca_bundle: bytes) -> bytes:
     except ssl.SSLCertVerificationError as error:
         if error.verify_code != _NOT_YET_VALID:
             raise
-    # Our clock is behind that of the replica that issued the certificate; only the API server's clock matters.
+    # Our clock is behind that of the replica that issued the certificate. Ignore the validity period, because only the
+    # API server's clock matters.
     context.verify_flags |= _NO_CHECK_TIME
     return await _asked(host, port, name, context)
 

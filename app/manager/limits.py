@@ -4,12 +4,12 @@ Any client that reaches a port may be an attacker. Each port has ``Limits``. Its
 connections are open, the bytes they hold and their age, and closes the most expensive ones when a limit is reached: an
 API server that uses its connections never loses one to a caller that only holds them open.
 
-A review does not prove its origin. With ``--client-ca-file``, a verified certificate does. Otherwise, a caller is known
-if the EndpointSlice of the Service ``default/kubernetes`` lists its address, or if the address is loopback, as for the
-manager's own Pod. API servers whose connections arrive from another address (through konnectivity or NAT) count as
-strangers. Strangers are therefore served, but never at the expense of known callers: they share a separate budget for
-requests to the API server, and they take turns. All stranger addresses are treated equally: an API server that counts
-as a stranger gets the same share as a Pod that floods the port. [MGR-154]
+A review does not prove its origin. With ``--client-ca-file``, a caller is known if its certificate is verified.
+Otherwise, a caller is known if the EndpointSlice of the Service ``default/kubernetes`` lists its address, or if the
+address is loopback, as for the manager's own Pod. API servers whose connections arrive from another address (through
+konnectivity or NAT) count as strangers. Strangers are therefore served, but never at the expense of known callers: they
+share a separate budget for requests to the API server, and they take turns. All stranger addresses are treated equally:
+an API server that counts as a stranger gets the same share as a Pod that floods the port. [MGR-154]
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class KnownCallers:
             self.asked_at = time.monotonic()
 
     async def report(self, clock: Clock, publish: Callable[[bool], None]) -> None:
-        """Publish whether there were many reviews and none from a known caller, and warn the first time. [MGR-163]"""
+        """Publish whether there were many reviews but none from a known caller, and log a warning once. [MGR-163]"""
         published = warned = False
         while True:
             await clock.sleep(REPORT_SECONDS)
@@ -216,8 +216,8 @@ class RequestBudget(TokenBucket):
             return self._share(shares, stranger or NAMESPACE.get(), qps, burst).reserve()
 
     def _share(self, shares: dict[str, RejectingBucket], name: str, qps: float, burst: float) -> RejectingBucket:
-        """Return an equal share of a budget, possibly less than one token. Callers whose bucket is full do not count;
-        otherwise, hundreds of callers that keep asking would all be rejected."""
+        """Return an equal share of a budget, possibly less than one token. Callers whose bucket is full do not count.
+        If they did, hundreds of callers that keep sending requests would all be rejected."""
         for unused in [one for one, bucket in shares.items() if bucket.full]:
             del shares[unused]
         among = len(shares) + (name not in shares)

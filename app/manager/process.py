@@ -51,15 +51,15 @@ class Tasks:
     def __init__(self, stop: asyncio.Event) -> None:
         self._stop = stop
         self._tasks: list[asyncio.Task[Any]] = []
-        #: Task → function that requests the task to finish.
+        #: Task → function that asks the task to finish.
         self._finishing: dict[asyncio.Task[Any], Callable[[], None]] = {}
         self._failure: BaseException | None = None
 
     def start(
         self, coroutine: Coroutine[Any, Any, Any], name: str, *, finish: Callable[[], None] | None = None
     ) -> asyncio.Task[Any]:
-        """Run a coroutine in the background. At shutdown, ``finish`` requests it to return; without ``finish``, the
-        task is canceled."""
+        """Run a coroutine in the background. At shutdown, ``finish`` asks it to return; without ``finish``, the task
+        is canceled."""
         task = asyncio.create_task(coroutine, name=name)
         task.add_done_callback(self._ended)
         self._tasks.append(task)
@@ -138,7 +138,7 @@ class Caches:
 
     @property
     def for_admission(self) -> Mapping[str, Store[Any]]:
-        """Return the stores that must be filled before reviews can be served, by display name."""
+        """Return, by display name, the stores that must be filled before reviews can be served."""
         declared = self.stores.declared
         return {declared[key].name: self.stores(declared[key]) for key in self._for_admission}
 

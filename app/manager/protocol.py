@@ -50,7 +50,7 @@ class Body:
 
 
 class SlicedCycle(RequestResponseCycle):
-    """Writes large responses in slices, and passes large request bodies on in parts.
+    """Writes large responses in slices, and passes on large request bodies in parts.
 
     TLS encrypts all data of a write at once and reports only afterwards whether the client reads.
     """
@@ -99,7 +99,7 @@ _WAITING: Final = 5
 _FIRST: Final = 1e12
 #: Bytes to keep of a body that is too large: enough to find the uid of the review.
 BEGINNING_BYTES: Final = 64 * 1024
-#: If a caller sends this many bytes at once, other connections are read before it sends more.
+#: If a caller sends this many bytes at once, other connections are read before this one is read again.
 TURN_BYTES: Final = 64 * 1024
 #: Allowance for chunked encoding, on top of twice the size of the body.
 _CHUNKING_BYTES: Final = 64 * 1024
@@ -407,7 +407,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._connections.callers.posted(stranger)
 
     def on_response_complete(self) -> None:
-        """Called when the application is done. Bytes that the client has not read still count."""
+        """Called when the application is done. Bytes that the client has not read still count toward the limit."""
         self.server_state.total_requests += 1
         self._first = False
         self._connections.release(self)
@@ -477,7 +477,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 def _is_client(transport: asyncio.Transport, names: frozenset[str]) -> bool:
-    """Return whether the handshake verified a certificate and, if ``names`` is not empty, it has one of them."""
+    """Return whether the handshake verified a client certificate. If ``names`` is not empty, it must have one of
+    them."""
     certificate = transport.get_extra_info("peercert")
     if not certificate:
         return False

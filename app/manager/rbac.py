@@ -51,7 +51,8 @@ _EVERY_REPLICA: Final = (
     PolicyRule(("create", "patch"), ("",), ("events",)),
     PolicyRule(("create",), (SELFSUBJECTRULESREVIEWS.group,), (SELFSUBJECTRULESREVIEWS.plural,)),
 )
-#: Leader election, for any Lease name, since a flag sets it. The watch lets candidates take a released Lease at once.
+#: Leader election. A flag sets the name of the Lease, so these rules allow any name. The watch lets candidates
+#: take a released Lease at once.
 _LEADERSHIP: Final = (
     PolicyRule(("get", "list", "watch", "create", "patch"), (LEASES.group,), (LEASES.plural,), own_namespace=True),
 )
@@ -66,7 +67,7 @@ def _registration() -> tuple[PolicyRule, ...]:
             _CONFIGURATIONS,
             names=(MUTATING_NAME, VALIDATING_NAME),
         ),
-        # To find missing CRDs, whose kinds are disabled.
+        # To find missing CRDs: their kinds are disabled.
         PolicyRule(
             ("get", "list", "watch"),
             _EXTENSIONS_GROUP,
@@ -359,7 +360,8 @@ def manifests(rules: Iterable[PolicyRule], namespace: str) -> list[dict[str, Any
 
 
 def extension_role() -> dict[str, Any]:
-    """Return the role that operators can extend: Kubernetes aggregates the rules of all ClusterRoles with its label."""
+    """Return the role that operators can extend: Kubernetes adds the rules of all ClusterRoles with the aggregation
+    label."""
     selector = {"matchLabels": {names.AGGREGATE_TO_MANAGER: "true"}}
     return {
         "apiVersion": "rbac.authorization.k8s.io/v1",

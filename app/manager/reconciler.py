@@ -129,7 +129,7 @@ async def _patiently(controller: Work) -> None:
 
 #: Seconds that keys in progress get at shutdown before the Lease is released.
 FINISH_SECONDS: Final = 2.0
-#: Seconds between checks that replicas serve reviews, before webhooks are registered.
+#: Seconds between checks, before webhooks are registered, whether a replica serves reviews.
 ANSWER_CHECK_SECONDS: Final = 1.0
 
 
@@ -332,7 +332,7 @@ class Reconciler(LeaderMetrics):
         self._process.metrics.leadership.slow_path(name)
 
     def _took_over(self) -> None:
-        self._stop_watching()  # the leader knows the holder
+        self._stop_watching()  # the leader need not watch its own Lease
         elector = self._elector
         if elector is None:
             self._process.update_state(leading=True)

@@ -151,8 +151,8 @@ class Registration:
     """Keeps webhook configurations and CRD conversions as declared.
 
     Listeners take the certificate from ``published``. ``may_have_been_away`` is called after the mutating configuration
-    was restored or changed, with the time at which it was last known to be in place. ``absent_changed`` is called with
-    the names of the CRDs that are not installed whenever this set changes.
+    was restored or changed, with the time at which it was last known to be in place. When
+    the set of CRDs that are not installed changes, ``absent_changed`` is called with their names.
     """
 
     def __init__(
@@ -291,7 +291,7 @@ class Registration:
         published = trusted_for_us(definitions.values(), (live for _, _, live in configurations if live is not None))
         certificates = await self._certificates.ensure(published)
         if self._published.read() is None:
-            self._serve(certificates)  # Nothing is listening yet, and webhooks are registered only for a listener.
+            self._serve(certificates)  # Nothing is listening yet; webhooks are registered only once something is.
         return definitions, configurations, certificates
 
     def _serve(self, certificates: CertificateSet) -> None:
@@ -405,7 +405,7 @@ class Registration:
         return self._overtaken(attempts)
 
     def _overtaken(self, attempts: Attempts) -> Literal[False]:
-        """Sync again at once."""
+        """Request another sync at once."""
         attempts.overtaken = True
         self._wake.set()
         return False

@@ -183,7 +183,7 @@ def read_client_ca(path: str, flag: str) -> bytes:
 
 
 def client_names(client_ca: bytes, names: str) -> frozenset[str] | None:
-    """Return ``client_names`` for :class:`Limits`: None without a client CA, which requires no certificates."""
+    """Return ``client_names`` for :class:`Limits`. Without a client CA it is None: no certificates are required."""
     return frozenset(filter(None, map(str.strip, names.split(",")))) if client_ca else None
 
 
@@ -217,7 +217,7 @@ def _cannot_bind(host: str, port: int, flag: str, error: OSError | OverflowError
 
 
 class Server(uvicorn.Server):
-    """A uvicorn server without signal handling, periodic wakeups and trust in callers. ``stop`` shuts it down.
+    """A uvicorn server that limits its callers and has no signal handling or periodic wakeups. ``stop`` shuts it down.
 
     ``port`` is its name in logs and metrics. Strangers do not delay known callers (``callers``).
     """

@@ -110,10 +110,10 @@ def read_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
 
 
 def renew_before(text: str) -> timedelta:
-    """Parse ``CERTS_RENEW_BEFORE``: a number with d, m (30 days) or y (365). Anything else means 180 days, with a
-    warning.
+    """Parse ``CERTS_RENEW_BEFORE``: a number with d, m (30 days) or y (365).
 
-    So do values longer than a certificate's lifetime, which would cause repeated renewals.
+    Anything else means 180 days, with a warning. A value not shorter than a certificate's lifetime is invalid too: it
+    would cause repeated renewals.
     """
     match = re.fullmatch(r"0*([1-9][0-9]{0,4})([dmy])", text.strip(), re.ASCII)
     if match is not None and (before := timedelta(days=int(match[1]) * _DAYS[match[2]])) < LIFETIME:

@@ -20,9 +20,9 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
 # The metrics of several processes are combined in one exposition: counters are summed, and those of a restarted process
-# continue from its predecessor's values. prometheus-client's multiprocess mode needs a writable folder and its own
-# value class per metric, but reviews are counted in plain numbers. Each process therefore publishes what its registry
-# collects.
+# continue from its predecessor's values. prometheus-client's multiprocess mode needs a writable folder and a special
+# value class for every metric, but reviews are counted in plain numbers. Each process therefore publishes what its
+# registry collects.
 
 #: Sample name and labels.
 _Key: TypeAlias = tuple[str, tuple[tuple[str, str], ...]]
@@ -172,7 +172,7 @@ class State(msgspec.Struct, frozen=True, array_like=True):
     #: Whether this process holds the Lease, and the last known holder.
     leading: bool = False
     leader: str = ""
-    #: Webhook processes only: no review came from an address known to be an API server's.
+    #: Webhook processes only: whether no review came from the address of a known API server.
     only_strangers: bool = False
 
     @property
@@ -419,7 +419,7 @@ def of_supervisor(replica: Replica) -> list[Family]:
         ),
         Family(
             "kruise_process_failing_seconds",
-            "Seconds since a process last stayed up; 0 while it is healthy.",
+            "Seconds since a process was last healthy; 0 while it is healthy.",
             "gauge",
             [("kruise_process_failing_seconds", labels, life.failing_seconds(time.time())) for labels, life in lives],
         ),

@@ -77,7 +77,7 @@ class _File:
 class Standalone:
     """Objects in a folder or file, kept up to date, and the handlers that use them.
 
-    A file is validated by separate handlers on a draft of all objects, so that reviews never see a half-loaded file.
+    Separate handlers validate a file on a second copy of all objects, so that reviews never see a half-loaded file.
     """
 
     def __init__(self, path: Path | None, gates: FeatureGates, clock: Clock, rng: Random) -> None:
@@ -213,7 +213,7 @@ class Standalone:
         self._exchange(self.stores, good, content)
 
     async def _take(self, manifest: Manifest, content: _Content) -> None:
-        """Add one object from a file to that file's contents and to the draft. Raises ManifestError."""
+        """Add one object from a file to that file's contents and to the second copy. Raises ManifestError."""
         api_version = manifest.object.get("apiVersion")
         if not isinstance(api_version, str) or not manifest.kind:
             raise ManifestError(f"{manifest.at()}: apiVersion and kind: are required")

@@ -218,7 +218,7 @@ class Supervisor:
 
 
 def _become(name: str, work: Callable[[], int], parent: int) -> None:
-    """Run a work function as the child process; never returns."""
+    """Run a work function in the child process. Never returns."""
     code = 1
     try:
         for number in _ENDING:

@@ -1,9 +1,9 @@
-"""``pykruise prepare-uninstall``, a hook of the chart: clean up before the manager's objects are deleted.
+"""``pykruise prepare-uninstall``, a hook of the chart, cleans up before the manager's objects are deleted.
 
 A running manager would restore its webhook configurations, so it is stopped first. Without a manager, the
-configurations would reject every new Pod, so they are deleted next. Unfinished jobs have a finalizer that only a
-manager removes and that would block the deletion of their CRD, so the finalizer is removed last. While any of our
-workloads exists, the uninstall is refused, because its Pods would be deleted with it. [MGR-86]
+configurations would reject every new Pod, so they are deleted next. Last, a finalizer of unfinished jobs is removed:
+only a manager would remove it, and it would block the deletion of their CRD. While any of our workloads exists, the
+uninstall is refused, because its Pods would be deleted with it. [MGR-86]
 """
 
 from __future__ import annotations

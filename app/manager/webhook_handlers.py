@@ -1,6 +1,6 @@
 """All admission handlers, collected from the features and connected to their dependencies.
 
-The manager fills the context from caches and the API server, standalone mode from files.
+In the manager, the dependencies read caches and the API server; in standalone mode, they read files.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def build_handlers(context_of: Callable[[AdmissionPart], AdmissionContext]) -> t
         context = context_of(part)
         client = context.client
         if not is_on(part.gates, context.enabled):
-            # Replicas with other gates may have registered these webhooks.
+            # Manager replicas with other gate settings may have registered these webhooks.
             handlers += (Handler(webhook, lambda _review: Allowed()) for webhook in part.declared(context.policies))
             continue
         made = part.make(context)

@@ -56,7 +56,7 @@ class Recorders:
             self._start(component)
 
     async def flush(self) -> None:
-        """Wait briefly until all events are sent."""
+        """Wait until all events are sent, but at most FLUSH_SECONDS."""
         await asyncio.gather(*(recorder.flush(FLUSH_SECONDS) for recorder in self._found.values()))
 
     def _start(self, component: str) -> None:
@@ -144,7 +144,7 @@ class ControllerMaker:
 
 
 def waiting_for_definitions(reconcile: Reconcile, absent: Callable[[], Collection[str]]) -> Reconcile:
-    """Wrap a reconcile function: while a kind it needs is disabled, keys are requeued without counting as failed."""
+    """Wrap a reconcile function: while the CRD of a kind it needs is missing, requeue keys without recording errors."""
 
     async def waiting(key: ObjectKey) -> Result | None:
         try:
@@ -199,7 +199,7 @@ def admission_context(
 ) -> Callable[[AdmissionPart], AdmissionContext]:
     """Return a function that builds the context of each admission part."""
     settings = process.settings
-    # Reviews are urgent, so their requests have their own budget, which forged reviews must not exhaust.
+    # Reviews are urgent, so requests made for them have a separate budget, which forged reviews must not exhaust.
     asking = process.client.named("admission", limiter=RequestBudget(process.clock, callers))
 
     def context(part: AdmissionPart) -> AdmissionContext:

@@ -193,8 +193,8 @@ class Guarded:
 
     whose: str
     annotations: tuple[str, ...]
-    #: Feature gates that enable the validator for removals (``removal_gate``) and for updates (``change_gate``) of the
-    #: spec or of labels with ``label_prefix``. If a gate is empty, the validator ignores these requests.
+    #: Feature gates that enable the validator: ``removal_gate`` for removals, ``change_gate`` for updates of the
+    #: spec or of labels with ``label_prefix``. If a gate is empty, the validator ignores requests of that sort.
     removal_gate: str
     change_gate: str = ""
     label_prefix: str = ""

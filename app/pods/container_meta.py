@@ -21,7 +21,7 @@ from app.kube.objects import Container, Pod, Struct
 
 #: fieldPath of an env variable that reads a label or an annotation.
 FIELD_PATH: Final = re.compile(r"metadata\.(labels|annotations)\['(.*)'\]", re.DOTALL)
-#: Maximum total length of a Pod's env that is hashed in full; OpenKruise's agents do so at any length.
+#: Maximum total length of a Pod's env that is hashed in full; OpenKruise's agents hash a longer env in full, too.
 LONGEST_OF_POD: Final = 16 * LONGEST
 #: Env variables that are set from the SidecarSet, not from the template. [PM-17]
 NO_REFERENCE: Final = frozenset({names.ENV_SIDECARSET_VERSION, names.ENV_SIDECARSET_VERSION_ALT})
@@ -140,7 +140,8 @@ def is_env_current(pod: Pod, meta: RuntimeMeta) -> bool:
 def outdated_env(pod: Pod, meta: RuntimeMeta) -> Iterator[str]:
     """Yield the containers that are not reported to run with the Pod's current labels and annotations.
 
-    For a long env, OpenKruise's agents report another hash, which is also accepted up to LONGEST_OF_POD. [PM-138]
+    For a long env, OpenKruise's agents report a different hash. It is also accepted, unless the Pod's env is longer
+    than LONGEST_OF_POD. [PM-138]
     """
     reported, left = _reported(pod, meta), LONGEST_OF_POD
     for container in pod.spec.containers:
@@ -166,7 +167,7 @@ def _reported(pod: Pod, meta: RuntimeMeta) -> Mapping[str, ContainerHashes]:
 # Launch priorities of containers. Admission adds each as an env variable that keeps a container from starting until its
 # barrier key exists. In-place updates follow the same order as the first start. [PM-31, PM-149]
 
-#: Priorities are 64-bit: OpenKruise admits values beyond 32 bits, and such Pods exist after a takeover.
+#: Priorities are 64-bit: OpenKruise admits values beyond 32 bits, so Pods may have such values after a takeover.
 _KEY: Final = re.compile(rf"{names.BARRIER_KEY_PREFIX}(0|-?[1-9][0-9]{{0,18}})", re.ASCII)
 
 

@@ -54,8 +54,8 @@ class NoBudget:
 class LeastAvailable(Protocol):
     """Returns the minimum number of available Pods of a workload, derived from its maxUnavailable. [PPM-53]
 
-    The container restart controller calls the functions of all workload kinds; only that of the owner's kind returns a
-    number.
+    The enhancedlivenessprobe controller calls the functions of all workload kinds; only the one for the owner's kind
+    returns a number.
     """
 
     def __call__(self, owner: OwnerReference, namespace: str, /) -> int | None:

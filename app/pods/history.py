@@ -110,7 +110,8 @@ class KnownRevisions:
 
 
 def _includes(stored: ControllerRevision, write: _OwnWrite) -> bool:
-    """Return whether the cached revision is at least as new as our write. Only a delete event reveals a deletion."""
+    """Return whether the cached revision is at least as new as our write. For a deletion, return False: only a delete
+    event confirms it."""
     return write.revision is not None and is_at_least(
         stored.metadata.resource_version, write.revision.metadata.resource_version
     )
@@ -150,7 +151,7 @@ class Recorded(Protocol):
         ...
 
     def reading(self, stored: ControllerRevision) -> Revision:
-        """Convert an existing revision that has the required name. Omit the data if the revision must not be used."""
+        """Parse an existing revision that has the name of a new one. Omit its data if it must not be reused."""
         ...
 
 
@@ -194,7 +195,7 @@ class RevisionHistory:
                 plan = after_clash(recorded.name, plan, recorded.reading(existing), digest)
             else:
                 self.record_write(recorded, created)
-                logger.info("%s: revision %d is %s", recorded, plan.number, plan.name)
+                logger.info("%s: recorded revision %d as %s", recorded, plan.number, plan.name)
                 return revision_of(created), collision_count
         return await self._use_again(recorded, plan), collision_count
 

@@ -1,8 +1,8 @@
 """Lifecycle hooks, which let users hold a Pod when it enters service, is updated in place, or is deleted. Pure.
 
-A hook names labels and finalizers. While a Pod has one of them, the guarded operation waits [PM-70]. A label records
-the state of a Pod; this module returns its next state and the strategic merge patch that writes it. [PM-55, PM-67 …
-PM-77]
+A hook names labels and finalizers. While a Pod has one of them, the operation that the hook guards waits [PM-70]. A
+label records the state of a Pod; this module returns the next state and the strategic merge patch that writes it.
+[PM-55, PM-67 … PM-77]
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ NO_LIFECYCLE: Final = Lifecycle()
 
 
 class UpdateAction(StrEnum):
-    """What an in-place update may do to a Pod in its lifecycle state."""
+    """What an in-place update may do to a Pod, depending on the Pod's lifecycle state."""
 
     START = "start"
     #: The hook holds the Pod: move it to PreparingUpdate and wait.
@@ -205,8 +205,8 @@ _Keys = tuple[NotReadyKey, ...]
 def _key_changes(state: LifecycleState, hooks: Lifecycle) -> tuple[_Keys, _Keys]:
     match state:
         case LifecycleState.PREPARING_DELETE:
-            # A scale-in that interrupts an update removes the update's key, which would otherwise remain forever.
-            # [PM-59a]
+            # A scale-in that interrupts an update removes the update's not-ready key, which would otherwise remain
+            # forever. [PM-59a]
             marked = hooks.pre_delete is not None and hooks.pre_delete.mark_not_ready
             return ((PRE_DELETE_HOOK,) if marked else ()), (PRE_UPDATE_HOOK,)
         case LifecycleState.PREPARING_UPDATE:

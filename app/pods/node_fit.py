@@ -195,7 +195,7 @@ def toleration_of(found: Mapping[str, Any]) -> Toleration:
 
 
 def with_tolerations(spec: Mapping[str, Any], added: Iterable[Mapping[str, str]]) -> list[Any]:
-    """Return the tolerations of a Pod's spec with ``added``, each replacing identical ones."""
+    """Return the tolerations of a Pod's spec and the ``added`` ones, which replace identical ones."""
     names = ("key", "operator", "value", "effect")
     found: list[Mapping[str, Any]] = [*objects(spec.get("tolerations"))]
     for one in added:

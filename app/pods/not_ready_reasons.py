@@ -117,7 +117,7 @@ def _conditions(pod: Pod) -> Iterator[Obstacle]:
             describe = f"kubectl describe pod -n {pod.metadata.namespace} {pod.metadata.name}"
             yield Obstacle(
                 "it is being updated in place: its node has not started the changed containers yet",
-                f"wait; if it persists: {describe}",
+                f"wait; if this persists, run {describe}",
             )
         elif condition is None or condition.status != "True":
             detail = f": {_short(condition.message)}" if condition is not None and condition.message else ""

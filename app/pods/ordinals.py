@@ -1,6 +1,6 @@
 """Ordinals of Pods: slots counted from a start ordinal, skipping reserved ones. [AS-39, AS-48 … AS-50]
 
-Slots are kept as ranges, so the cost does not depend on the size of replicas and reservations, which may be any int32.
+Slots are kept as ranges, so the cost does not depend on the number of replicas and reserved ordinals, up to any int32.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ def _number(digits: str) -> int:
 
 
 def reserved_intervals(listed: Iterable[int | str]) -> tuple[Interval, ...]:
-    """Return ``reserveOrdinals`` as sorted ranges, none of which touch; unparsable entries reserve nothing. [AS-49]"""
+    """Return ``reserveOrdinals`` as sorted ranges that neither overlap nor adjoin. Unparsable entries reserve
+    nothing. [AS-49]"""
     found: list[Interval] = []
     for one in listed:
         if isinstance(one, int):

@@ -107,7 +107,7 @@ def initial_condition(pod: Pod, now: datetime) -> StatusPatch:
 
 
 def with_key(pod: Pod, key: NotReadyKey, now: datetime) -> StatusPatch | None:
-    """Return the patch that adds a not-ready key; None if the Pod already has it or has no such gate. [PM-62]"""
+    """Return the patch that adds a not-ready key; None if the Pod has the key or lacks the readiness gate. [PM-62]"""
     return with_keys_changed(pod, (key,), (), now)
 
 

@@ -23,7 +23,7 @@ from app.pods.template_text import OPENKRUISE, TextError, template_text
 NAME_LIMIT = 223
 """Maximum length of the workload's part of the name, which leaves room for the longest hash. [PM-83]"""
 MAX_PASSED_OVER = 10
-"""Maximum number of names to try before the create request, in which the API server reports a collision."""
+"""Maximum number of names to compare with known revisions; the API server reports any further collision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class Reuse:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """No recorded revision has this content. ``label_hash`` keeps the first hash even if a clash changes the name.
+    """No recorded revision has this content. ``label_hash`` keeps the first hash even if a collision changes the name.
     [PM-90]"""
 
     name: str
@@ -101,14 +101,13 @@ def _complete_template(data: object) -> None:
 
 
 def revision_hash(data: bytes, collision_count: int | None) -> str:
-    """Return the FNV-1 hash of the data and the decimal collision count, in the alphabet without vowels. [PM-82]"""
+    """Return the FNV-1 hash of the data and the decimal collision count, encoded without vowels. [PM-82]"""
     salt = b"" if collision_count is None else str(collision_count).encode()
     return safe_encode(str(fnv32(data + salt)))
 
 
 def template_hash(data: bytes, collision_count: int = 0, *, release: str = OPENKRUISE) -> str:
-    """Return the FNV-1a hash of the template in ``data`` as Go prints it and, after a collision, the count's bytes.
-    [DS-53]
+    """Return the FNV-1a hash of the template in ``data``, printed as in Go, and of any nonzero collision count. [DS-53]
 
     If the data contains no template that Go can read, return its :func:`revision_hash`.
     """

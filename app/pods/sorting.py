@@ -145,9 +145,9 @@ def _sidecar_restarts(pod: Pod) -> int:
     )
 
 
-# The update order that users configure: by priority, scattered, and Pods preparing for the update first. Each function
-# reorders the Pods it is given; the functions are applied in sequence to the result of
-# :func:`app.pods.sorting.in_default_update_order`. [PM-127 … PM-135, CS-126 … CS-128]
+# The update order that users configure. Each function reorders the Pods it is given: the result of
+# :func:`app.pods.sorting.in_default_update_order` is sorted by priority and scattered, and then Pods already preparing
+# for the update are moved to the front. [PM-127 … PM-135, CS-126 … CS-128]
 
 
 class UpdateOrder(Protocol):
@@ -258,7 +258,8 @@ def _scattered(pods: Sequence[Pod], workload_pods: Sequence[Pod], matches: Calla
         groups, per_matching, per_others = _groups(len(matching), len(others))
         remainder = 0
     else:
-        # Matching Pods are rarer among the candidates than among all: keep the group sizes and put the surplus first.
+        # Matching Pods are rarer among the candidates than in the workload: use the workload's group sizes, and start
+        # with the other Pods that do not fit into groups.
         _, per_matching, per_others = _groups(total_matching, total_others)
         groups = min(len(matching) // per_matching, len(others) // per_others)
         remainder = len(others) - groups * per_others

@@ -2,7 +2,7 @@
 [DS-53]
 
 Every field of every struct is printed with its Go type, whether it is set or not. The text, and with it every hash,
-therefore depends on the release whose types a program is built with: fields added later are missing.
+therefore depends on the Kubernetes release whose types a program is built with: fields added later are missing.
 ``pod_template_types.txt`` lists the structs, one line per field: name, type, JSON name and, for fields newer than 1.32,
 the release that added them.
 """
@@ -63,8 +63,8 @@ _Printer: TypeAlias = tuple[_Print, str]
 def template_text(template: Mapping[str, Any], release: str = OPENKRUISE) -> str:
     """Return ``template`` as a program built with the types of that release prints it.
 
-    Fields unknown to that release are printed at the end, so that two templates that differ only there have different
-    hashes. No Go program prints them. Raises :class:`TextError`.
+    Fields unknown to that release, which no Go program prints, follow at the end, so that templates that differ only in
+    such fields have different hashes. Raises :class:`TextError`.
     """
     printer, _ = _printers(release)("v1.PodTemplateSpec")
     text = _Text()

@@ -169,7 +169,7 @@ class NativeWorkload:
     revisions: Sequence[Revision]
 
     def revisions_to_come(self, content: Content) -> Revisions:
-        """Return its revisions, including the one the Kruise workload would record."""
+        """Return the built-in workload's revisions, and the one that the Kruise workload would record."""
         status = self.object.get("status") or {}
         current, collisions = str(status.get("currentRevision") or ""), int(status.get("collisionCount") or 0)
         return revisions_to_come(content, self.revisions, current, collisions)

@@ -95,7 +95,7 @@ def update_order(
     return ordered
 
 
-# Metrics. All kinds share them, distinguished by a label. [CS-171]
+# Metrics shared by all kinds. The kind is part of a metric's name or labels. [CS-171]
 
 
 class _Leaks(Collector):

@@ -29,10 +29,7 @@ class History:
         self._revisions.known.observe(change)
 
     def revisions(self, content: Content, selector: Selector) -> list[Revision]:
-        """Return the revisions that the workload controls and matching orphans, oldest first. [PM-85]
-
-        ``selector`` is the workload's selector.
-        """
+        """Return the workload's revisions and the orphans that its ``selector`` matches, oldest first. [PM-85]"""
         owner = content.owner
         own = self._store.by_index(OWNER, owner.index_key)
         orphans = self._store.by_index(OWNER, ownerless(content.namespace))
@@ -40,7 +37,7 @@ class History:
         return self._revisions.known.of(owner.uid, owner, [*own, *matching])
 
     async def is_recorded(self, content: Content, name: str) -> bool:
-        """Return whether the API server has the revision of that name, which the cache lacks. [PM-10]
+        """Return whether the API server has a revision of this name that the cache lacks. [PM-10]
 
         A new leader may see Pods and the status before their revisions. Revisions found this way are remembered.
         """

@@ -44,8 +44,8 @@ _SERVED: Final = f"{names.APPS_GROUP}/{names.V1BETA1}"
 
 @dataclass(frozen=True, slots=True)
 class RolloutCounts:
-    """State of a rollout. ``max_unavailable`` is rounded down; ``updated`` counts Pods, ready or not; only DaemonSets
-    use it."""
+    """State of a rollout. ``max_unavailable`` is rounded down; ``updated``, which only DaemonSets use, counts Pods
+    whether or not they are ready."""
 
     replicas: int
     partition: int
@@ -166,8 +166,8 @@ def rollout_of(snapshot: AnySnapshot, counts: RolloutCounts) -> Rollout:
 
 
 def min_updated_ready_of(snapshot: AnySnapshot, replicas: int) -> int:
-    """Return how many updated Pods must be ready before pre-pulling: the field, or the annotation if the field is
-    unset. The annotation may also hold a percentage. [PM-161]"""
+    """Return how many updated Pods must be ready before images are pre-pulled: the value of the field or, if that is
+    unset, of the annotation, which may also hold a percentage. [PM-161]"""
     value: int | None = snapshot.resolved.image_pulls.min_updated_ready
     if value is not None:
         return value

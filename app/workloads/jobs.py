@@ -33,7 +33,7 @@ AFTER_THE_END: Final = 1.0
 #: large job leaves time for other jobs.
 COALESCE_SECONDS: Final = 0.05
 COALESCE_OBJECTS: Final = 1000
-#: Maximum number of remembered warnings of a job, since over time they may name any number of Pods.
+#: Maximum number of warnings to remember per job. Without it, there could be one for each of any number of Pods.
 MAX_WARNINGS: Final = 1000
 
 

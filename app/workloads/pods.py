@@ -44,7 +44,7 @@ class PodFacts:
 
     pod: Pod
     name: str
-    #: Short hash of its revision: the last part of the label's value. [PM-78]
+    #: Short hash of the Pod's revision: the last part of the controller-revision-hash label's value. [PM-78]
     revision: str
     lifecycle: str
     #: Whether it is waiting for its preDelete hook.
@@ -56,10 +56,10 @@ class PodFacts:
     delete_ready: bool
     #: Whether it has the label apps.kruise.io/specified-delete, with any value. [CS-82]
     marked: bool
-    #: Whether a hook holds the Pod's deletion. [PM-70]
+    #: Whether the preDelete hook holds up the Pod's deletion. [PM-70]
     delete_hooked: bool
     in_grace: bool
-    #: Whether the Pod needs no refresh, now or later. [CS-122]
+    #: Whether the updater's ``refresh`` can skip the Pod. [CS-122]
     settled: bool
     #: Whether the write of its first conditions and lifecycle state Normal is pending.
     awaits_initial_conditions: bool = False

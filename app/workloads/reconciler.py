@@ -277,8 +277,9 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
             state.last_reconcile = self.clock.monotonic()
 
     async def _still_exists(self, workload: W, state: S) -> bool:
-        """Return whether the workload still exists after others deleted its Pods. The garbage collector deletes all
-        Pods of a deleted workload; with a stale cache, each would be recreated and deleted again in a tight loop."""
+        """Return whether the workload still exists after other clients deleted its Pods. The garbage collector deletes
+        all Pods of a deleted workload; with a stale cache, each would be recreated and deleted again in a tight
+        loop."""
         state.pods_deleted_by_others = False
         there, metadata = False, workload.metadata
         try:
@@ -320,8 +321,8 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
         return bool(orphans)
 
     def _resolved(self, workload: W, state: S) -> R | None:
-        # Some labels and annotations of an older version are spec fields in this one, but do not change the generation.
-        # [CS-9, CS-10]
+        # Some labels and annotations of an older API version are spec fields in the stored version, but changing them
+        # does not change the generation. [CS-9, CS-10]
         metadata = workload.metadata
         key = (metadata.generation, metadata.labels, metadata.annotations)
         if state.resolved_key != key:
@@ -405,8 +406,8 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
 
     async def truncate_history(self, snapshot: Snapshot[W, S, R], needed: Collection[Revision]) -> None:
         """Delete old revisions, except those that are ``needed``, used by Pods, or current in the status. Log and retry
-        failures. Writing the status does not trigger another reconcile, so this is the last chance after a rollout.
-        [PM-93]"""
+        failures. Writing the status does not trigger another reconcile, so this must happen in a rollout's last
+        reconcile. [PM-93]"""
         ordered, limit = snapshot.revisions.ordered, snapshot.resolved.settings.history_limit
         if len(ordered) <= limit:
             return

@@ -42,7 +42,7 @@ class WorkloadKind:
         return Owner.of(self.resource, metadata)
 
     def managing_reference(self, metadata: ObjectMeta) -> OwnerReference | None:
-        """Return the reference to the workload of this kind that manages an object, in any version."""
+        """Return an object's controller reference if it refers to a workload of this kind, in any API version."""
         reference = metadata.controller
         if reference is not None and (reference.kind, reference.group) == (self.resource.kind, self.resource.group):
             return reference
@@ -55,8 +55,7 @@ class WorkloadKind:
 @dataclass(frozen=True, slots=True)
 class Content:
     """Content to record as a revision. ``labels`` are the revisions' labels; ``claims_hash`` is the hash of the claim
-    templates (None for kinds without); ``hash_label`` names the label with the revision's hash; ``digest`` computes it.
-    """
+    templates (None for kinds without); ``digest`` computes the revision's hash, and ``hash_label`` is its label."""
 
     owner: Owner
     data: bytes
@@ -182,7 +181,7 @@ class EngineGates:
     first_lifecycle_state: bool = True
     #: Without a preNormal hook, only scheduled Pods become Normal. [PM-74]
     normal_needs_node: bool = True
-    #: Changes to claim templates replace Pods.
+    #: Pods are replaced when a claim template changes.
     recreate_on_claim_change: bool = False
     env_from_metadata: bool = True
     vertical_scaling: bool = False

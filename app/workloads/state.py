@@ -68,7 +68,7 @@ class WorkloadState(Generic[R]):
     last_reconcile: float = 0.0
     #: When the next reconcile triggered by Pods may run; None once a reconcile has started at or after that time.
     next_reconcile: float | None = None
-    #: Whether others deleted Pods since the last reconcile, so the workload may have been deleted (see the reconciler).
+    #: Whether others deleted Pods since the last reconcile. If so, the workload may be gone too (see the reconciler).
     pods_deleted_by_others: bool = False
     creation_backoff: CreationBackoff = field(default_factory=CreationBackoff)
     #: Why Pods are not updated in place, as last reported.
@@ -105,7 +105,7 @@ class WorkloadState(Generic[R]):
         if current:
             hashes.add(short_hash(current))
         wanted = {revision_name(self.key.name, one) for one in hashes.difference(known) if one}
-        # Drop the others: over time, users may label Pods with any number of revisions.
+        # Forget names that are no longer in use: over time, users may label Pods with any number of revisions.
         self.unrecorded &= wanted
         return sorted(wanted - self.unrecorded)
 

@@ -1,6 +1,6 @@
 """Status conditions of workloads, and the patch from one status to the next. Pure. [CS-148 … CS-151]
 
-A status is the JSON object as stored. Conditions of types that are not set here are kept.
+A status is a JSON object, as stored. Setting a condition keeps those of all other types.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def with_condition(
 ) -> list[Mapping[str, Any]]:
     """Set a condition. An unchanged condition keeps its times but gets the new message. [CS-151]
 
-    With ``refresh``, lastUpdateTime is set in any case.
+    With ``refresh``, lastUpdateTime is always set to ``now``.
     """
     entry: dict[str, Any] = {"type": wanted.type, "status": wanted.status}
     time = rfc3339(now)
@@ -88,7 +88,8 @@ def without_condition(conditions: Sequence[Mapping[str, Any]], type_: str) -> li
 def with_failures(
     conditions: Sequence[Mapping[str, Any]], failures: Mapping[str, str | None], now: datetime
 ) -> list[Mapping[str, Any]]:
-    """Set the failure conditions: a message by type, None for success; other types are unchanged. [CS-149, CS-150]"""
+    """Set the conditions in ``failures``, which maps types to messages; remove those whose message is None. [CS-149,
+    CS-150]"""
     result = list(conditions)
     for type_, message in failures.items():
         if message is None:

@@ -43,7 +43,7 @@ class StepKind(StrEnum):
     RECREATE = "Recreate"
     """Replace the Pod: mark it for deletion or delete it, depending on the workload."""
     REFUSE = "Refuse"
-    """No update may start in the Pod's lifecycle state. This is an error; other Pods continue."""
+    """No update may start in the Pod's lifecycle state. This is an error; updates of other Pods continue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ def refresh_pod(
     if not metadata and not conditions:
         return PodRefresh(requeue_after=step.delay)
     # The patch applies only to the version of the Pod that was examined: in a later version the containers may have
-    # changed, and a delayed step to Normal must not undo later decisions, possibly of another leader.
+    # changed, and a late change to state Normal must not undo newer decisions, possibly by another leader.
     seen = {"uid": pod.metadata.uid, "resourceVersion": pod.metadata.resource_version}
     body = {"metadata": {**seen, **metadata}}
     was_updated = names.IN_PLACE_UPDATE_STATE in pod.metadata.annotations

@@ -22,7 +22,7 @@ from app.workloads.writer import Writer
 
 logger = logging.getLogger(__name__)
 
-#: Maximum number of updates started in one reconcile, so that completed ones do not wait for all others to start.
+#: Maximum number of updates started in one reconcile. Completed updates must not wait until all others have started.
 MAX_UPDATES_AT_A_TIME: Final = 100
 #: Maximum number of Pods named in a message.
 MAX_NAMED_PODS: Final = 3

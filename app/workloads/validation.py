@@ -188,8 +188,8 @@ MAX_CLAIM_TEMPLATES: Final = 256
 
 
 def claims_without_spec(spec: Mapping[str, Any]) -> Iterator[FieldError]:
-    """Reject claim templates that the API server cannot create claims from, and more templates than a Pod can have
-    volumes. OpenKruise admits both, but then never creates a Pod."""
+    """Reject claim templates that the API server cannot create claims from, and lists with more templates than a Pod
+    can have volumes. OpenKruise admits both, but then never creates a Pod."""
     templates = spec.get("volumeClaimTemplates")
     if isinstance(templates, list) and len(templates) > MAX_CLAIM_TEMPLATES:
         yield too_many(CLAIM_TEMPLATES, len(templates), MAX_CLAIM_TEMPLATES)

@@ -47,9 +47,11 @@ from app.workloads.steps import PodRefresh
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """Event messages about Pods in OpenKruise's words, by default those of CloneSets. Placeholders are ``owner`` (the
-    name of the workload), ``pod``, ``revision``, ``why`` and ``body`` (the beginning of the Pod's JSON). [CS-156,
-    CS-157]"""
+    """Event messages about Pods, worded as in OpenKruise. The defaults are for CloneSets.
+
+    Placeholders are ``owner`` (the name of the workload), ``pod``, ``revision``, ``why`` and ``body`` (the beginning of
+    the Pod's JSON). [CS-156, CS-157]
+    """
 
     created: str = "succeed to create pod {pod}"
     not_created: str = "failed to create pod: {why}, pod: {body}"
@@ -340,7 +342,7 @@ class Writer:
 
         async def write(found: Pod) -> None:
             if awaits_initial_conditions(found) or state_of(found) != was:
-                return  # since it was chosen, it was scheduled or another leader changed its state
+                return  # since the Pod was chosen, it was scheduled, or another leader changed its state
             if state is LifecycleState.PREPARING_UPDATE and _became_ready(pod, found):
                 return
             now = self.clock.now()
@@ -447,7 +449,7 @@ def _became_ready(chosen: Pod, found: Pod) -> bool:
 def _go_json(go_type: GoType, body: Mapping[str, Any]) -> str:
     """Return the beginning of the object's JSON as Go marshals it. [CS-157]"""
     content = {key: value for key, value in body.items() if key not in ("apiVersion", "kind")}
-    with suppress(GoTypeError):  # from a template that bypassed admission: shown unchanged
+    with suppress(GoTypeError):  # a template that bypassed admission may be invalid; it is shown unchanged
         content = normalized(go_type, content)
     text = dumps_go(content)
     return shortened(text, MAX_SHOWN_JSON)

@@ -258,7 +258,7 @@ async def test_a_rollout_can_be_paused_and_resumed() -> None:
     assert said == [f"cloneset.apps.kruise.io/web {state}" for state in states]
     assert server.objects[SET]["spec"]["updateStrategy"]["rollingUpdate"]["paused"] is False
     _, client = world("nginx:1", updateStrategy={"type": "OnDelete"})
-    with pytest.raises(CommandError, match="OnDelete has no rollout to pause or resume"):
+    with pytest.raises(CommandError, match="with OnDelete, there is no rollout to pause or resume"):
         await set_paused(client, "shop", WHAT, paused=True)
 
 

@@ -155,7 +155,7 @@ def test_settings_without_effect_are_reported() -> None:
     assert "CloneSet: served here, 0 objects" in plan.facts
     assert any(fact.startswith("flags that keep their meaning: ") and "--v" in fact for fact in plan.facts)
     assert any("--sync-period" in warning for warning in plan.warnings)
-    assert f"DaemonSet {NAMESPACE}/{DAEMON}: unchanged; --agents also replaces the node agents" in plan.facts
+    assert f"DaemonSet {NAMESPACE}/{DAEMON}: unchanged; add --agents to replace the node agents too" in plan.facts
     by_helm = deployment_with()
     by_helm["metadata"]["annotations"] = {"meta.helm.sh/release-name": "kruise"}
     assert any("Helm release kruise" in warning for warning in planned(seen(deployment=by_helm)).warnings)

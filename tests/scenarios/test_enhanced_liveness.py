@@ -118,7 +118,7 @@ def test_pods_that_fail_together_are_restarted_in_turn(world: World) -> None:
     eventually(all_restarted, "each container is restarted", 180)
     assert fewest >= 2
     said = world.messages("LivenessRestartHeldBack")
-    assert any("CloneSet web has" in text and "requires at least 2" in text for text in said), said
+    assert any("CloneSet web has" in text and "allows no fewer than 2" in text for text in said), said
 
 
 @pytest.mark.behaviour("PW-18")

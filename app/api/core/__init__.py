@@ -1,1 +1,1 @@
-"""Core types inside our kinds: defaults and validation of Pod templates."""
+"""Core types embedded in our kinds: defaults and validation of Pod templates."""

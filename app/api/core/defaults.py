@@ -110,7 +110,7 @@ def default_claim_template(claim: dict[str, Any]) -> None:
 def default_container(container: dict[str, Any], *, startup_probe: bool = False) -> None:
     """Fill in the defaults of a container. [SS-6]
 
-    ``startup_probe`` includes the startup probe, which OpenKruise's SidecarSet leaves (and hashes) as given.
+    With ``startup_probe``, the startup probe also gets defaults; in a SidecarSet, OpenKruise hashes it without them.
     """
     if not container.get("imagePullPolicy"):
         container["imagePullPolicy"] = default_pull_policy(container.get("image"))

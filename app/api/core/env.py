@@ -153,7 +153,7 @@ def descending_errors(text: str, path: Path) -> list[FieldError]:
 
 
 def local_file_errors(text: str, path: Path) -> list[FieldError]:
-    """Validate a relative path without ``..`` that does not start with two dots, which the kubelet reserves."""
+    """Validate a relative path without ``..`` elements and without the prefix ``..``, which the kubelet reserves."""
     errors = descending_errors(text, path)
     if text.startswith("..") and not text.startswith("../") and text != "..":
         errors.append(invalid(path, text, "must not start with '..'"))

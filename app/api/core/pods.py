@@ -54,7 +54,7 @@ def pod_errors(containers: _Objects, init_containers: _Objects, volumes: _Object
     for index, container in enumerate(inits):
         errors += init_container_errors(container, sources, init_at.index(index))
         errors += _name_errors(container, names, init_at.index(index))
-        # Init containers run one by one, so only ports of the same container can conflict.
+        # Init containers run one by one, so host ports can conflict only within one of them.
         errors += host_port_errors([container], init_at)
     return errors
 
@@ -86,7 +86,7 @@ def _defaulted_volume(volume: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _typed(containers: _Objects, path: Path) -> list[dict[str, Any]]:
-    """Return the containers as Go marshals them, with typed fields and without empty ones."""
+    """Return the containers as Go marshals them: fields have the Go types, and empty fields are omitted."""
     typed = []
     for index, container in enumerate(containers):
         # Check types before defaulting, which skips values of the wrong type.

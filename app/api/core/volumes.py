@@ -52,7 +52,7 @@ _SOURCES: Final = (
 
 
 def volume_errors(volumes: Sequence[Json], path: Path) -> tuple[list[FieldError], dict[str, Json]]:
-    """Return the errors of the (defaulted) volumes, and the valid volumes by name."""
+    """Return the errors in the (defaulted) volumes, and the valid volumes by name."""
     errors: list[FieldError] = []
     valid: dict[str, Json] = {}
     for index, volume in enumerate(volumes):
@@ -142,7 +142,7 @@ def _csi(source: Json, path: Path) -> Iterator[FieldError]:
 def _downward_api(source: Json, path: Path) -> Iterator[FieldError]:
     yield from mode_errors(source.get("defaultMode"), path.child("defaultMode"))
     for item in source.get("items", ()):
-        # Kubernetes reports errors of items at the source itself.
+        # Kubernetes reports errors in items at the path of the source, without an index.
         if not item["path"]:
             yield required(path.child("path"))
         yield from local_file_errors(item["path"], path.child("path"))
@@ -181,7 +181,7 @@ def _token(source: Json, path: Path) -> Iterator[FieldError]:
         yield invalid(at, seconds, "may not specify a duration less than 10 minutes")
     if seconds > _LONGEST_TOKEN:
         yield invalid(at, seconds, "may not specify a duration larger than 2^32 seconds")
-    # Kubernetes reports the path at the volume's source, two levels up.
+    # Kubernetes reports errors in this path at the projected volume, two levels up.
     projected = Path(str(path).rpartition(".sources[")[0])
     if source["path"]:
         yield from local_file_errors(source["path"], projected.child("path"))

@@ -22,7 +22,7 @@ RUNS: Final = 5
 
 
 async def plan(client: Client, stored: Stored, enabled: Enabled) -> str:  # noqa: ARG001
-    """Return the next runs of the object as it would be stored."""
+    """Return the next runs if this object were stored."""
     return "\n".join(_planned(client, stored)[0])
 
 

@@ -41,7 +41,7 @@ def with_defaults(obj: Mapping[str, Any]) -> dict[str, Any]:
 def default_template(
     spec: dict[str, Any], former: Mapping[str, Any] | None = None, *, host_ports: bool = False
 ) -> None:
-    """Default the Pod template, or keep the one in ``former`` if the two differ only by defaults."""
+    """Default the Pod template, or keep the one in ``former`` if the two differ only in defaults."""
     for field in (JOB, BROADCAST):
         inner = ((spec.get("template") or {}).get(field) or {}).get("spec") or {}
         if isinstance(inner.get("template"), dict):

@@ -43,7 +43,7 @@ def name_errors(metadata: Mapping[str, Any], spec: Mapping[str, Any], *, created
     # The name of an ImageListPullJob is not used in labels.
     labeled = not (spec.get("template") or {}).get(IMAGES)
     if not errors and created and labeled and len(name) > LONGEST_NAME:
-        detail = f"must be no more than {LONGEST_NAME} characters, because job names append the scheduled time"
+        detail = f"must be no more than {LONGEST_NAME} characters, because job names end with the scheduled time"
         errors.append(invalid("metadata.name", name, detail))
     return errors
 

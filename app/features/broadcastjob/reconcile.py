@@ -286,8 +286,8 @@ class BroadcastJobReconciler(JobReconciler[BroadcastJob, _State]):
     async def _note_seen(
         self, job: BroadcastJob, state: _State, failed: int, more: Mapping[str, Any] = NOTHING
     ) -> bool:
-        """Store the number of failed Pods the job was paused for. It is lowered when some of them are deleted, so that
-        the next failure counts as new. [BJ-22]"""
+        """Store the number of failed Pods for which the job was already paused. The number is lowered when some of
+        these Pods are deleted, so that the next failure counts as new. [BJ-22]"""
         annotations = {names.BROADCAST_JOB_SEEN_FAILURES: str(failed)}
         return await self.write_object(job, state, lambda _: {"metadata": {"annotations": annotations}, **more})
 

@@ -27,12 +27,12 @@ class CompletionPolicy(ApiModel):
     """CompletionPolicy defines when the job ends."""
 
     type: str = ""
-    """Always (the default) ends the job once all eligible nodes are served; with Never, it also serves new nodes."""
+    """Always (the default) ends the job once all eligible nodes are served; Never also serves nodes added later."""
     active_deadline_seconds: Int64 | None = None
     """Seconds after which the job fails and its running Pods are deleted. Used only with type Always. Defaults to no
     limit."""
     ttl_seconds_after_finished: Int32 | None = None
-    """Seconds to keep the job after it ends. Used only with type Always. Kept forever by default."""
+    """Seconds to keep the job after it ends. Used only with type Always. By default, the job is kept forever."""
     backoff_limit: Int32 | None = None
     """Deprecated: use failurePolicy.restartLimit, which takes precedence if both are set."""
 

@@ -18,7 +18,8 @@ MAX_SURGE: Final = 0
 
 
 def with_defaults(obj: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of the CloneSet (JSON of either version) with defaults for its own fields, but not its templates.
+    """Return a copy of the CloneSet (JSON of either version) with defaults for its own fields, but not for its
+    templates.
 
     Idempotent. Values of the wrong type are left for validation to report.
     """

@@ -35,7 +35,7 @@ def to_v1beta1(obj: dict[str, Any]) -> dict[str, Any]:
     if spec is None:
         return obj
     scale = object_at(spec, "scaleStrategy") or {}
-    # In v1alpha1, claims are reused unless disabled. [CS-8]
+    # In v1alpha1, claims are reused unless that is disabled. [CS-8]
     scale["enablePVCReuse"] = scale.pop("disablePVCReuse", None) is not True
     if _metadata(obj, "labels").get(names.CLONE_SET_EXCLUDE_PREPARING_DELETE) == "true":
         # [CS-9]
@@ -58,7 +58,8 @@ def _strategy_to_v1beta1(flat: dict[str, Any], pre_download: Mapping[str, Any]) 
         rolling["inPlaceUpdateStrategy"] = {**(object_at(rolling, "inPlaceUpdateStrategy") or {}), **pre_download}
     rolling["podUpdatePolicy"] = policy if policy in POD_UPDATE_POLICIES else RECREATE
     if policy in IN_PLACE_POLICIES and rolling.get("inPlaceUpdateStrategy") is None:
-        # Defaulting would add it too. Adding it here keeps the round trip through v1alpha1 lossless. [CS-15]
+        # Defaulting would add the empty strategy too; adding it here keeps the round trip through v1alpha1 lossless.
+        # [CS-15]
         rolling["inPlaceUpdateStrategy"] = {}
     return {**flat, "type": ROLLING_UPDATE, "rollingUpdate": rolling}
 
@@ -109,8 +110,8 @@ def _show_exclusion(obj: dict[str, Any], excluded: bool) -> None:
 
 
 def canonical_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
-    """Return the object as it is read back after a round trip. v1alpha1 can express some defaults in two ways. [CS-11,
-    CS-14]"""
+    """Return a v1alpha1 object as it is after a round trip through v1beta1: v1alpha1 can express some defaults in two
+    ways. [CS-11, CS-14]"""
     spec = object_at(obj, "spec")
     if spec is None:
         return obj
@@ -127,7 +128,7 @@ def canonical_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
 
 
 def _drop_pre_download(strategy: Mapping[str, Any]) -> None:
-    """Remove the image pre-download fields of a v1alpha1 strategy, which have no effect. [CS-10]"""
+    """Remove the image pre-download fields, which have no effect in a v1alpha1 strategy. [CS-10]"""
     in_place = object_at(strategy, "inPlaceUpdateStrategy") or {}
     for field in _PRE_DOWNLOAD:
         in_place.pop(field, None)

@@ -57,10 +57,10 @@ logger = logging.getLogger(__name__)
 
 
 class CloneSetReconciler(WorkloadReconciler[CloneSet, CloneSetState, ResolvedSpec]):
-    """Reconciles CloneSets. ``rng`` generates instance IDs; ``exclude_preparing_delete`` is the flag of the same name.
-    [CS-175]
+    """Reconciles CloneSets.
 
-    ``options`` are passed to the workload engine.
+    ``rng`` generates instance IDs; ``exclude_preparing_delete`` is the value of flag
+    ``--cloneset-scaling-exclude-preparing-delete`` [CS-175]; ``options`` are passed to the workload engine.
     """
 
     spec_type = SPECS[names.V1BETA1]

@@ -119,8 +119,8 @@ class ScaleStrategyV1Alpha1(_ScaleFields):
     """ScaleStrategy describes how Pods are created and deleted."""
 
     disable_pvc_reuse: bool = Field(default=False, alias="disablePVCReuse")
-    """Whether to delete the claims of a Pod not deleted by the controller. Otherwise its replacement reuses claims and
-    name."""
+    """Whether to delete the claims of a Pod not deleted by the controller. Otherwise its replacement reuses them and
+    its name."""
 
 
 class _Spec(ApiModel):

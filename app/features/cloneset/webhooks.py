@@ -40,8 +40,8 @@ from app.pods.template_check import TemplateLookups, complete_templates, default
 from app.workloads.validation import SPEC, metadata_errors
 
 # Go types of the CloneSet spec in both versions, derived from the models. OpenKruise's webhook stores the spec as its
-# Go types marshal it: without empty values and with canonical quantities. This webhook does the same, so that stored
-# objects and revisions are identical, but keeps unknown fields.
+# Go types marshal it: without empty values and with canonical quantities. This webhook does the same, so that it stores
+# the same objects and revisions as OpenKruise, but keeps unknown fields.
 
 #: Go type of the spec, by API version.
 SPECS: Final[Mapping[str, GoType]] = {

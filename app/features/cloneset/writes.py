@@ -39,7 +39,7 @@ class CloneSetState(WorkloadState[ResolvedSpec]):
     #: Instance IDs of Pods whose creation failed. They are reused first, so that a creation whose response was lost
     #: cannot result in two Pods.
     failed_ids: set[str] = field(default_factory=set)
-    #: Instance IDs of Pods deleted by the controller whose claims still exist.
+    #: Instance IDs of Pods that the controller deleted and whose claims still exist.
     deleted_ids: set[str] = field(default_factory=set)
     #: The creation limit in the last event, and the monotonic time of that event.
     limited_to: int | None = None

@@ -33,9 +33,9 @@ MUTATE: Final = mutating_webhook(
 WEBHOOKS: Final = (MUTATE,)
 
 _POD_NAME: Final = Path("spec").child("podName")
-#: Returned to unknown callers regardless of the Pod they name, so that it reveals nothing about the Pod. [CRR-69]
+#: Message to unknown callers. It is the same for every Pod, so that it reveals nothing about the Pod. [CRR-69]
 UNKNOWN_CALLER: Final = (
-    "the response would describe the Pod, and the caller's address is not in EndpointSlice default/kubernetes. "
+    "the response would describe the Pod, but the caller's address is not in EndpointSlice default/kubernetes. "
     "If API servers call through konnectivity or an overlay network, start the manager with --client-ca-file "
     "(chart: manager.extraArgs; docs/installing.md, Who may call the webhooks)"
 )

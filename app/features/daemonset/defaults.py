@@ -14,8 +14,8 @@ REVISION_HISTORY_LIMIT: Final = 10
 
 
 def with_defaults(obj: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of the DaemonSet (JSON of either version) with its own fields defaulted, but not its template.
-    [DS-7]
+    """Return a copy of the DaemonSet (JSON of either version) with defaults for its own fields, but not for its
+    template. [DS-7]
 
     Idempotent. Values of the wrong type are left for validation to report.
     """

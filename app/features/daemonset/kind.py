@@ -40,7 +40,7 @@ def to_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
     if isinstance(scale, dict) and scale.get("partitionedScaling") is True:
         obj.setdefault("metadata", {})["annotations"] = {**annotations, names.PROGRESSIVE_CREATE_POD: "true"}
     elif annotations.get(names.PROGRESSIVE_CREATE_POD) == "true":
-        # Otherwise, a value removed from the field would reappear with the next write in this version.
+        # Otherwise, a value removed from the v1beta1 field would reappear with the next write in v1alpha1.
         del annotations[names.PROGRESSIVE_CREATE_POD]
         if not annotations:
             del obj["metadata"]["annotations"]
@@ -80,7 +80,7 @@ _NOTED: Final = (
     *noted("metadata", "annotations", fields=(names.PROGRESSIVE_CREATE_POD,)),
     *noted("spec", "scaleStrategy", fields=("partitionedScaling",)),
 )
-#: Surging becomes Standard in v1beta1. [DS-1]
+#: The rolling update type Surging becomes Standard in v1beta1. [DS-1]
 _NOTED_V1ALPHA1: Final = noted("spec", "updateStrategy", "rollingUpdate", fields=("rollingUpdateType",))
 
 DAEMON_SET: Final = KindDefinition(

@@ -72,14 +72,15 @@ class DaemonSetReconciler(WorkloadReconciler[DaemonSet, DaemonSetState, Resolved
         return resolve_spec(workload, self._gates)
 
     def may_adopt(self, resolved: ResolvedSpec, pod: Pod) -> bool:  # noqa: ARG002
-        """Return whether Pods may be adopted. An empty selector matches all Pods, so it adopts none. [DS-20, DS-69]"""
+        """Return False for an empty selector: it matches all Pods, so none may be adopted. [DS-20, DS-69]"""
         return not resolved.selector.empty
 
     def watches(self) -> list[Watch[Any]]:
         return [*super().watches(), Watch(self._cluster_nodes, self.keys_for_node, self.mappers.coalesce_delay)]
 
     def keys_for_node(self, change: Change[Node]) -> Iterable[ObjectKey]:
-        """Return the DaemonSets that the change affects. DaemonSets not reconciled yet are always enqueued. [DS-71]"""
+        """Return the DaemonSets that the change affects, except those not reconciled yet, which are queued anyway.
+        [DS-71]"""
         old, new = change.old, change.new
         if old is not None and new is not None and old.spec == new.spec and old.metadata.labels == new.metadata.labels:
             return  # most updates of nodes are heartbeats

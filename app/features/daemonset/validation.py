@@ -46,7 +46,7 @@ from app.workloads.validation import (
 _KIND: Final = "daemonset"
 _STRATEGY: Final = SPEC.child("updateStrategy")
 _ROLLING: Final = _STRATEGY.child("rollingUpdate")
-#: Path that OpenKruise reports for two of the fields.
+#: OpenKruise reports errors in rollingUpdateType and partition below this path.
 _TWICE: Final = _ROLLING.child("rollingUpdate")
 _percent = re.compile(r"([0-9]{1,9})%", re.ASCII).fullmatch
 _PERCENT_WORDS: Final = (

@@ -251,7 +251,7 @@ class DaemonSetUpdater(Updater):
         state.limit_reported = numbers
 
 
-# Image pulls ahead of a DaemonSet's update, in place or not [DS-62 … DS-65].
+# Image pulls before a DaemonSet's Pods are updated, in place or not [DS-62 … DS-65].
 
 
 class DaemonSetImagePuller(ImagePuller):
@@ -284,7 +284,7 @@ class DaemonSetImagePuller(ImagePuller):
 
 
 def counts_of(nodes: Observed, limits: Limits) -> RolloutCounts:
-    """Return the counts that the decision depends on."""
+    """Return the counts on which :meth:`DaemonSetImagePuller.decision` depends."""
     eligible = [node for node in nodes.nodes if node.eligibility.should_run and node.pods]
     updated = [node.pods[0] for node in eligible if nodes.is_new(node.pods[0])]
     return RolloutCounts(

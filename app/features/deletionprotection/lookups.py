@@ -96,7 +96,7 @@ class DeletionLookups:
         return found.metadata.uid
 
     async def contents(self, content: NamespaceContent, namespace: str) -> Count:
-        """Count the objects of a kind that protect the namespace. [DP-22, DP-23]"""
+        """Count the objects of this kind that prevent the deletion of the namespace. [DP-22, DP-23]"""
         return await self._in_time(self._count(content.objects, namespace))
 
     async def custom_resources(self, resource: Resource) -> Count:

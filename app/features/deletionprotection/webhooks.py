@@ -68,7 +68,7 @@ _PERMISSIONS: Final = {
 
 
 def webhooks(table: Sequence[ProtectedKind]) -> tuple[Webhook, ...]:
-    """Return the webhooks derived from a table."""
+    """Return the webhooks for a table of protected kinds."""
     return (*map(deletion_webhook, table), label_webhook(table))
 
 
@@ -87,7 +87,7 @@ def handlers(
 
 
 def deletion_webhook(kind: ProtectedKind) -> Webhook:
-    """Return the webhook for a row."""
+    """Return the webhook that checks deletions of a protected kind."""
     only = " (Always only)" if kind.cascading is Cascading.NOTHING else ""
     ours = is_ours(kind.group)
     return Webhook(

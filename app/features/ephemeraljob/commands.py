@@ -277,7 +277,7 @@ def _why_not(pod: Pod, containers: frozenset[str]) -> str:
         return f"its container {taken} was not added by this job"
     if not is_active(pod):
         return "it has ended or is being deleted"
-    return "held back by replicas, parallelism or paused, or the job has ended"
+    return "spec.replicas, parallelism or paused prevents it, or the job has ended"
 
 
 async def explain_object(client: Client, stored: Stored, enabled: Enabled) -> Report:  # noqa: ARG001

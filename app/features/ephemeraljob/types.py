@@ -34,7 +34,7 @@ class EphemeralJobSpec(ApiModel):
     replicas: Int32 | None = None
     """Maximum number of Pods to target. Defaults to all matching Pods."""
     parallelism: Int32 | None = None
-    """Maximum number of Pods with running containers at any time. Defaults to 1."""
+    """Maximum number of Pods in which the job's containers are waiting or running at any time. Defaults to 1."""
     template: EphemeralTemplate
     """Containers to add to each Pod."""
     paused: bool = False

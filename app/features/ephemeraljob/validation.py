@@ -22,7 +22,7 @@ _ALLOWED: Final = frozenset(
         *("stdin", "stdinOnce", "tty", "targetContainerName"),
     )
 )
-#: Maximum number of containers. An empty container causes seven errors.
+#: Maximum number of containers, which limits the number of errors: an empty container causes seven.
 MAX_CONTAINERS: Final = 256
 _NUMBERS: Final = ("replicas", "parallelism", "activeDeadlineSeconds", "ttlSecondsAfterFinished")
 

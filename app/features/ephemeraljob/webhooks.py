@@ -1,4 +1,4 @@
-"""EphemeralJob webhook: rejects containers that no Pod would accept. [EJ-1, EJ-2]"""
+"""EphemeralJob webhook, which rejects invalid containers. [EJ-1, EJ-2]"""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ VALIDATE: Final = Webhook(
         Rule((Operation.CREATE, Operation.UPDATE), (names.APPS_GROUP,), (names.V1ALPHA1,), (EPHEMERAL_JOB.plural,)),
     ),
     match_conditions=(SPEC_CHANGED,),
-    summary="Rejects EphemeralJobs with containers that no Pod would accept",
+    summary="Rejects EphemeralJobs with invalid containers",
 )
 WEBHOOKS: Final = (VALIDATE,)
 

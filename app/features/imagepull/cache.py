@@ -145,7 +145,7 @@ class WaitingJobs:
     """Jobs waiting for room in a NodeImage, by namespace, oldest first."""
 
     def __init__(self, rng: Random, share: int = WHOLE) -> None:
-        """``share`` is the percentage of the space left by other namespaces that one namespace may use."""
+        """``share``: percentage that one namespace may use of the space that other namespaces leave free."""
         self._rng = rng
         self._share = share
         self._keys: dict[str, dict[ObjectKey, None]] = {}

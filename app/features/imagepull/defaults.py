@@ -27,8 +27,8 @@ def job_with_defaults(obj: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def list_job_with_defaults(obj: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of the ImageListPullJob (JSON) with all defaults. imagePullPolicy is defaulted in its jobs instead.
-    [IMG-5]"""
+    """Return a copy of the ImageListPullJob (JSON) with all defaults except that of imagePullPolicy, which its
+    ImagePullJobs get. [IMG-5]"""
     defaulted: dict[str, Any] = json_copy(dict(obj))
     spec = defaulted.get("spec")
     if not isinstance(spec, dict):

@@ -158,7 +158,7 @@ IMAGE_LIST_PULL_JOB_CONTROLLER: Final = ControllerPart(
 
 
 BY_AGENT_NODE: Final = "node with an agent"
-#: Label and value of the node agent Pods in the manager's namespace.
+#: Key and value of the label on node agent Pods, which run in the manager's namespace.
 _AGENT: Final = ("control-plane", "daemon")
 
 
@@ -180,7 +180,7 @@ def node_agents(context: ControllerContext) -> NodeAgents:
 
 
 class KnownNodeAgents:
-    """Node agents according to the caches. ``namespace`` is the manager's own namespace."""
+    """Finds node agents in the caches. ``namespace`` is the manager's own namespace."""
 
     def __init__(self, node_images: Store[NodeImage], pods: Store[Pod], namespace: str) -> None:
         self._node_images = node_images
@@ -208,7 +208,7 @@ FEATURE: Final = Feature(
     name="imagepull",
     kinds=(IMAGE_PULL_JOB, IMAGE_LIST_PULL_JOB, NODE_IMAGE),
     controllers=(NODE_IMAGE_CONTROLLER, IMAGE_PULL_JOB_CONTROLLER, IMAGE_LIST_PULL_JOB_CONTROLLER),
-    # Served even if the gates are off, so that requests are denied with a message that names them. [IMG-2]
+    # Served even if the gates are off, so that requests are denied with a message that names the gates. [IMG-2]
     admission=(AdmissionPart(decisions, webhooks=webhooks.WEBHOOKS),),
     provides=(Provides(NodeAgents, node_agents, watched=(WATCHED_NODE_IMAGES, AGENT_PODS)),),
     gates=(DAEMON_GATE, JOB_GATE),

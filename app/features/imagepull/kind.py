@@ -68,9 +68,7 @@ IMAGE_LIST_PULL_JOB: Final = KindDefinition(
     group=names.APPS_GROUP,
     kind="ImageListPullJob",
     plural="imagelistpulljobs",
-    access=Access(
-        "pulls images on nodes with pull secrets of its namespace, as Pods there can", view=True, edit=True
-    ),
+    access=Access("pulls images on nodes with pull secrets of its namespace, as Pods there can", view=True, edit=True),
     versions=(
         Version(names.V1BETA1, ImageListPullJob, _LIST_COLUMNS),
         Version(names.V1ALPHA1, ImageListPullJob, _LIST_COLUMNS, to_hub=unchanged, from_hub=unchanged),

@@ -52,7 +52,7 @@ class ImageTag(Struct, frozen=True):
 
 
 class _Many(NamedTuple):
-    """Jobs of the tags that have more than ``_FEW`` of them: UIDs by tag, and namespaces."""
+    """Jobs of tags with more than ``_FEW`` jobs: the jobs' UIDs by tag, and their namespaces."""
 
     jobs: Mapping[str, Collection[str]]
     namespaces: Collection[str]
@@ -68,7 +68,7 @@ class Measured(Struct, frozen=True):
     digest: str
 
 
-#: Maximum number of jobs of a tag that are searched one by one; more are looked up in a set. Most tags have one or two
+#: Maximum number of jobs of a tag for a linear search; if there are more, a set is used. Most tags have one or two
 #: jobs, for which a set would waste memory.
 _FEW: Final = 16
 

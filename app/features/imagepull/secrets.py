@@ -1,4 +1,4 @@
-"""Copies of pull secrets in the single namespace whose Secrets node agents may read. [IMG-60 … IMG-65]
+"""Copy pull secrets to the only namespace whose Secrets node agents may read. [IMG-60 … IMG-65]
 
 A copy's annotations name its source and its jobs; the copy is deleted with the last of these jobs. Its name is derived
 from the source, so concurrent or restarted controllers create only one copy.
@@ -206,7 +206,7 @@ class PullSecrets:
         if not wanted:
             return Claimed([], [], [], None)
         if job.namespace == self._namespace:
-            # Node agents can read these without a copy. [IMG-60]
+            # Node agents may read the Secrets in this namespace, so no copy is needed. [IMG-60]
             return Claimed([{"namespace": job.namespace, "name": name} for name in wanted], [], [], None)
         now = self._client.clock.now()
         recheck = timedelta(seconds=recheck_seconds(age))
@@ -356,8 +356,8 @@ class PullSecrets:
         return made.metadata.resource_version
 
     async def _release(self, job: ObjectKey, keep: set[str], more: Iterable[str] = ()) -> None:
-        """Release the job's copies except ``keep``. [IMG-65] A missing or terminating namespace needs no release.
-        [IMG-102]"""
+        """Release the job's copies except ``keep``. A missing or terminating namespace needs no release.
+        [IMG-65, IMG-102]"""
         known = {one.metadata.name for one in self._copies.by_index(BY_JOB, str(job)) if is_copy(one)}
         for name in sorted((known | set(more)) - keep):
             try:

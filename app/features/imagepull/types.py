@@ -74,8 +74,8 @@ class CompletionPolicy(ApiModel):
     """Always (the default): the job completes when the pull has succeeded or failed on every node. Never: it covers
     nodes added later, and pulls again each day."""
     active_deadline_seconds: Int64 | None = None
-    """Seconds after which the job completes even if pulls are unfinished, at least pullPolicy.timeoutSeconds. Only with
-    type Always. Unlimited by default."""
+    """Seconds after which the job completes even if pulls are unfinished. Must be at least pullPolicy.timeoutSeconds.
+    Only with type Always. Unlimited by default."""
     ttl_seconds_after_finished: Int32 | None = None
     """Seconds to keep the job after it completes. Only with type Always. Kept forever by default."""
 

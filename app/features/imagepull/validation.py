@@ -29,11 +29,11 @@ from app.kube.selectors import validate_selector
 
 MAX_IMAGES: Final = 255
 MAX_NODE_IMAGES: Final = 256
-#: Maximum total size in bytes of a list's jobs, each of which copies the list's selector. Enough for 50 images on
-#: 16,000 named nodes.
+#: Maximum total size in bytes of the ImagePullJobs of an ImageListPullJob, each of which has a copy of its selector.
+#: Enough for 50 images on 16,000 named nodes.
 MAX_LIST_BYTES: Final = 16 * 1024 * 1024
-#: Limits of a job's sandboxConfig (bytes) and pullSecrets. Both are copied to every NodeImage. All namespaces share a
-#: NodeImage, which the API server limits to 1.5 MB.
+#: Limits of a job's sandboxConfig (bytes) and pullSecrets. Both are copied to every NodeImage. Jobs of all namespaces
+#: share a NodeImage, whose size the API server limits to 1.5 MB.
 MAX_SANDBOX_BYTES: Final = 32 * 1024
 MAX_PULL_SECRETS: Final = 64
 _MAX_WARNINGS: Final = 10
@@ -63,7 +63,7 @@ def list_job_errors(spec: Mapping[str, Any]) -> list[FieldError]:
     if not images:
         errors.append(required(path, "image can not be empty"))
     if len(images) > MAX_IMAGES:
-        # Checking each image could produce as many errors as the list is long.
+        # Checking each image could produce one error per image.
         return [*errors, too_many(path, len(images), MAX_IMAGES)]
     size = len(images) * json_size({key: value for key, value in spec.items() if key != "images"})
     if size > MAX_LIST_BYTES:
@@ -123,7 +123,7 @@ def node_image_warnings(spec: Mapping[str, Any], former: Mapping[str, Any] | Non
                 warnings.append(f"{path.child('tags').index(index)}: {quote(reference)} is not an image reference")
             elif found.name != name:
                 warnings.append(
-                    f"{path}: use {quote(found.name)} instead; otherwise nodes pull it again even if they have it"
+                    f"{path}: use {quote(found.name)} instead; otherwise nodes pull the image even if they have it"
                 )
                 break
     return warnings

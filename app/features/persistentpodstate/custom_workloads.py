@@ -22,7 +22,7 @@ _Found = dict[ObjectKey, Workload]
 
 
 class ListedWorkloads:
-    """Caches workloads that have relevant annotations. ``namespace`` limits list requests; "" means all namespaces."""
+    """Caches workloads with PersistentPodState annotations. ``namespace`` limits list requests; "" means all."""
 
     def __init__(self, client: Client, kinds: KindMapper, namespace: str) -> None:
         self._client = client

@@ -45,8 +45,8 @@ AGAIN: Final = 5.0
 LIST_AGAIN: Final = 10.0
 #: Maximum number of label sets for which one reconcile searches for a matching node.
 MAX_SEARCHES: Final = 100
-#: Maximum number of deleted Pods of one object that are kept until they are recorded. They would accumulate if the
-#: status were too large to be written.
+#: Maximum number of deleted Pods kept for one PersistentPodState until they are recorded. Without a limit, they would
+#: accumulate if the status were too large to be written.
 MAX_GONE: Final = 1_000
 _PLACE_LOST: Final = "PlaceLost"
 #: Key under which custom kinds are polled.
@@ -110,7 +110,7 @@ class PersistentPodStateReconciler:
         return (key,)
 
     def of_workload(self, view: Callable[[Any], Workload]) -> Callable[[Change[Any]], Iterable[ObjectKey]]:
-        """Return a mapper from a workload to the object generated for it and the objects that target it."""
+        """Return a mapper from a workload to the PersistentPodStates that are generated for it or target it."""
 
         def keys(change: Change[Any]) -> Iterable[ObjectKey]:
             old = view(change.old) if change.old is not None else None

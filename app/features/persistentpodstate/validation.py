@@ -1,6 +1,6 @@
 """Validation of PersistentPodStates. [PPS-3 … PPS-7, PPS-40]
 
-Pure: the other objects in the namespace and the operator's list of kinds are arguments.
+Pure: the other objects in the namespace and the kinds in the operator's whitelist are arguments.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from app.kube.validation import is_qualified_name
 
 SPEC: Final = Path("spec")
 TARGET: Final = SPEC.child("targetRef")
-#: Target kinds that the operator need not list. [PPS-4]
+#: Target kinds that are allowed without an entry in the operator's whitelist. [PPS-4]
 KNOWN_TARGETS: Final = {(one.group, one.kind): one for one in (STATEFULSETS, STATEFUL_SET.resource())}
 #: Weights that the API server accepts in a Pod's preferred terms.
 LEAST_WEIGHT: Final = 1

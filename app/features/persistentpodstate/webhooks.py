@@ -46,7 +46,7 @@ async def judge(live: LiveObjects, own_namespace: str, given: Submitted) -> Judg
         try:
             custom = await _listed(live, own_namespace)
         except WhitelistError as error:
-            # The list does not affect built-in targets. [PPS-8]
+            # An invalid whitelist does not affect built-in targets. [PPS-8]
             return Denied(str(internal(TARGET, str(error))), code=500)
     v1alpha1 = given.version.name == names.V1ALPHA1
     others = await live.list(STATES, given.review.namespace)
@@ -60,5 +60,5 @@ def read(obj: Mapping[str, Any]) -> PersistentPodState:
 
 
 async def _listed(live: LiveObjects, own_namespace: str) -> Collection[GroupKind]:
-    """Return the kinds on the operator's list. Raises WhitelistError if it is invalid."""
+    """Return the kinds in the operator's whitelist. Raises WhitelistError if it is invalid."""
     return parse_kinds(await live.configured(names.PPS_CUSTOM_WORKLOAD_WHITELIST_KEY, own_namespace)).keys()

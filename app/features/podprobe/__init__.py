@@ -1,2 +1,3 @@
-"""PodProbeMarker: the node agent probes containers, and the results are set on their Pods as labels, annotations and
-conditions. It also runs liveness probes whose restarts respect the workload's availability."""
+"""PodProbeMarker: the node agent probes containers, and a controller sets the results on the Pods as labels,
+annotations and conditions. The agent also runs liveness probes; a controller restarts a container that fails one only
+if the workload and its budget allow it."""

@@ -92,7 +92,7 @@ def podprobemarker_controller(context: ControllerContext) -> Reconciling:
 
 
 def nodepodprobe_controller(context: ControllerContext) -> Reconciling:
-    """Return the NodePodProbe controller, which maintains one object per node and applies the results in it."""
+    """Return the NodePodProbe controller, which maintains a NodePodProbe per node and applies its results to Pods."""
     nodes, node_pod_probes = context.stores(NODES), context.stores(WATCHED_NODE_POD_PROBES)
     pods, markers = context.stores(PODS), context.stores(MARKERS)
     reconciler = NodePodProbeReconciler(context.client, nodes, node_pod_probes, pods, markers)
@@ -166,7 +166,7 @@ LIVENESS_CONTROLLER: Final = ControllerPart(
         PolicyRule(("get", "patch"), (names.APPS_GROUP,), (_NODE_PROBES,)),
         PolicyRule(("get", "create"), (names.APPS_GROUP,), (CONTAINER_RECREATE_REQUEST.plural,)),
         PolicyRule(("get",), ("",), ("pods",)),
-        PolicyRule(("update",), ("",), ("pods/finalizers",)),  # requests have a Pod as owner
+        PolicyRule(("update",), ("",), ("pods/finalizers",)),  # Pods own the requests
     ),
     gates=(LIVENESS_GATE,),
 )

@@ -14,8 +14,8 @@ from app.pods.admission_draft import PodDraft, is_controlled_by_group
 
 
 class ReadinessGateStep:
-    """Adds the gate to Pods of OpenKruise workloads, or to all Pods if feature gate KruisePodReadinessGate is enabled.
-    [PM-176]"""
+    """Adds the readiness gate KruisePodReady to Pods of OpenKruise workloads or, with feature gate
+    KruisePodReadinessGate, to all Pods. [PM-176]"""
 
     order = MutatorOrder.READINESS_GATE
 

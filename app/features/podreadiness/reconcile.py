@@ -35,7 +35,7 @@ class PodReadinessReconciler:
         self._written = ResourceVersionExpectations(client.clock)
 
     def keys_for_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
-        """Return the Pod's key if it waits for the condition. [PM-60]"""
+        """Return the Pod's key if the Pod waits for the condition. [PM-60]"""
         if change.new is None:
             self._written.forget(change.object.metadata.uid)
             return ()
@@ -46,9 +46,9 @@ class PodReadinessReconciler:
         return ()
 
     def delay(self, change: Change[Pod], _key: ObjectKey) -> float:
-        """Delay the write to a newly bound Pod. The kubelet reports a Pod as soon as it receives it, and a concurrent
-        write makes the API server retry one of the two. The delayed write still precedes the report that the containers
-        are ready."""
+        """Return the delay before the write to a newly bound Pod. The kubelet reports a Pod as soon as it receives it,
+        and a concurrent write makes the API server retry one of the two. The delayed write still precedes the report
+        that the containers are ready."""
         pod = change.new
         return KUBELET_FIRST if pod is not None and pod.spec.node_name and pod.status.start_time is None else 0.0
 

@@ -172,7 +172,7 @@ class Budgets:
             copy = ruling.changed or budget
             noted = entries_of(copy).get(pod.metadata.name) if copy is not None else None
             if self.grants is not None and noted and ruling.answer.allowed and not dry_run:
-                # Noted before the status is written; otherwise, observations of an earlier update could end the grant.
+                # Note the grant before writing the status; otherwise, observations of an earlier update could end it.
                 self.grants.note(key, noted, facts_of(pod, vertical_scaling=self._vertical_scaling))
             return Ruling(answer, None if dry_run else ruling.changed, provisional=ruling.provisional)
 
@@ -235,7 +235,7 @@ class AnyBudget:
         self._any_there = Remembered(client.clock, lambda: ask(""), seconds=REMEMBERED)
 
     async def __call__(self, namespace: str) -> bool:
-        """Return whether a Pod in this namespace may have a budget. Raises ``KubeError`` if that is unknown."""
+        """Return whether a Pod in this namespace may have a budget. Raises ``KubeError`` if it cannot tell."""
         if self._namespace not in ("", namespace):
             return False
         if self._claims:

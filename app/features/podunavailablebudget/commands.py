@@ -88,7 +88,7 @@ async def explain_any(client: Client, pod: Pod, enabled: Enabled) -> Sequence[st
     if budget is None:
         return (f"budget      {name}: does not exist, so it refuses nothing",)
     now, judging = client.clock.now(), _judging(enabled)
-    lines = [f"budget      {name}; counts as available: {counts(budget, pod, now, judging)}"]
+    lines = [f"budget      {name}; the Pod counts as available: {counts(budget, pod, now, judging)}"]
     for operation, word in OPERATIONS.items():
         if operation in judging.operations:
             judgement = judgement_of(budget, pod, operation, now, judging)
@@ -121,7 +121,7 @@ async def _fill(client: Client, one: Watched[Any], stores: Stores, namespace: st
     except Forbidden:
         if not own:
             raise
-        return  # the user may lack access to the operator's list
+        return  # the user may not read the manager's namespace
     stores(one).replace(listed.items)
 
 

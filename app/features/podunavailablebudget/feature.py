@@ -60,12 +60,13 @@ GUARDED: Final = Guarded(
     label_prefix=names.UNAVAILABLE_POD_PREFIX,
 )
 
-#: Permissions to write the status optimistically, and to read the object after a conflict. [PUB-80]
+#: Permissions to patch the status, and to read the object after a conflict. [PUB-80]
 _MAY_CHARGE: Final = (
     PolicyRule(("get",), (names.POLICY_GROUP,), (POD_UNAVAILABLE_BUDGET.plural,)),
     PolicyRule(("patch",), (names.POLICY_GROUP,), (f"{POD_UNAVAILABLE_BUDGET.plural}/status",)),
 )
-#: Permissions to read the replicas of unwatched workloads. For other kinds, the operator must add a rule. [PUB-34]
+#: Permissions to read the replicas of unwatched workloads. For other kinds, the operator must add an RBAC
+#: rule. [PUB-34]
 _MAY_COUNT: Final = (
     PolicyRule(("get",), ("",), ("replicationcontrollers", "replicationcontrollers/scale")),
     PolicyRule(("get",), ("apps",), ("daemonsets", "deployments", "replicasets", "statefulsets")),
@@ -93,7 +94,7 @@ FAMILY: Final = "pod_unavailable_budget"
 
 
 def refusal_counters(registry: CollectorRegistry) -> RefusalMetrics:
-    """Return the metric of refusals."""
+    """Return the metric that counts refusals."""
     return RefusalMetrics(registry, {FAMILY: "Pod deletions, evictions and updates refused by a PodUnavailableBudget."})
 
 
@@ -157,7 +158,7 @@ def guarding(context: AdmissionContext) -> Decisions:
 
 
 def _any_of_the_files(claims: Claims) -> Callable[[str], Awaitable[bool]]:
-    """Return the function that checks whether any budget exists in standalone mode, where files hold the budgets."""
+    """Return the function that checks, in standalone mode, whether the files contain any budget."""
 
     async def known(_namespace: str) -> bool:
         return bool(claims)

@@ -21,14 +21,13 @@ from app.pods.predicates import Owner, refers_to
 
 #: Maximum length of the chain.
 MAX_HEIGHT: Final = 8
-#: Maximum number of cached workloads, and seconds until they expire: a workload may be adopted later.
+#: Maximum number of cached workloads, and seconds until they expire, because a workload may be adopted later.
 MAX_REMEMBERED: Final = 4_096
 REMEMBERED: Final = 60.0
 
 
 class LiveOwners:
-    """Finds the workloads above an object on the API server. The chain ends at the first workload that cannot be
-    read."""
+    """Reads the workloads above an object from the API server. The chain ends at the first one that cannot be read."""
 
     def __init__(self, client: Client) -> None:
         self._client = client

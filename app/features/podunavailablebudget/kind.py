@@ -14,7 +14,7 @@ from app.features.podunavailablebudget.types import PodUnavailableBudget, PodUna
 from app.kube.jsonvalues import as_object
 
 # Settings that are fields in v1beta1 and annotations in v1alpha1. [PUB-1, PUB-3, PUB-120] An annotation applies if the
-# field is empty: OpenKruise stores v1alpha1 objects without converting them.
+# field is empty, because OpenKruise stores v1alpha1 objects without converting them.
 
 _INT32: Final = re.compile(r"[+-]?[0-9]{1,10}").fullmatch
 
@@ -45,8 +45,8 @@ def parse_total(text: str) -> int | None:
 
 
 def protected_operations(given: Sequence[str] | None, annotations: Mapping[str, str]) -> tuple[ProtectedOperation, ...]:
-    """Return the known operations in the field, or in the annotation if the field is empty, or the default if there are
-    none. [PUB-65]"""
+    """Return the known operations in the field or, if that is empty, in the annotation. If there are none, return the
+    default. [PUB-65]"""
     found = given or split_operations(annotations.get(names.PUB_PROTECT_OPERATIONS, ""))
     known = tuple(ProtectedOperation(item) for item in dict.fromkeys(found) if item in OPERATIONS)
     return known or DEFAULT_OPERATIONS

@@ -199,8 +199,8 @@ class BudgetReconciler:
         return found
 
     def _going(self, budget: PodUnavailableBudget, members: Container[str]) -> dict[str, PodFacts]:
-        """Return the Pods with an entry that no longer belong to the budget and, according to the cache, are
-        terminating or terminated. [PUB-54]"""
+        """Return the Pods that have an entry but no longer belong to the budget and are terminating or terminated
+        according to the cache. [PUB-54]"""
         found = (self._caches.pods.get(name, budget.metadata.namespace) for name in entries_of(budget))
         return {
             pod.metadata.name: facts

@@ -137,7 +137,7 @@ class Workloads:
         self._caches = caches
         self._listed = listed
         self._kinds = KindMapper(client)
-        #: Digests of the owner keys of nonexistent workloads to which Pods refer. Bounded, because Pods may refer to
+        #: Nonexistent workloads to which Pods refer: at most MAX_GONE digests of owner keys, because Pods may refer to
         #: any number of workloads, with UIDs of any length.
         self._gone: OrderedDict[bytes, None] = OrderedDict()
 
@@ -194,7 +194,7 @@ class Workloads:
         watched = True
         for key, reference in controllers.items():
             if replicas and key in lacking:
-                # This workload has no replicas to add, and another one shows that not all workloads are gone.
+                # This workload adds no replicas, and one that was found shows that not all workloads are gone.
                 watched = False
                 continue
             above = self._deployment_of(reference, namespace)

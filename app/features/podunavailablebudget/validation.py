@@ -206,8 +206,7 @@ def _protection_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
 
 
 def _annotation_errors(annotations: Mapping[str, Any], spec: Mapping[str, Any]) -> Iterator[FieldError]:
-    """Validate the annotations that conversion has not removed: invalid values, or values that differ from the field.
-    [PUB-17]"""
+    """Reject annotations left by conversion if their value is invalid or differs from the field. [PUB-17]"""
     at = ANNOTATIONS.key(names.PUB_PROTECT_OPERATIONS)
     for item in dict.fromkeys(split_operations(str(annotations.get(names.PUB_PROTECT_OPERATIONS) or ""))):
         if item not in OPERATIONS:
@@ -245,8 +244,8 @@ def _workload(target: Mapping[str, Any]) -> tuple[str, str, str]:
 
 
 def overlap_warnings(reach: PodScope, others: Sequence[tuple[str, PodScope]]) -> tuple[str, ...]:
-    """Return warnings about budgets that can match the same Pods but are not rejected. Two targets never overlap.
-    [PUB-128]"""
+    """Return warnings about budgets that can match the same Pods but are not rejected. Two budgets with a targetRef
+    never overlap. [PUB-128]"""
     found = [other for other, theirs in others if may_meet(reach, theirs)]
     if not found:
         return ()

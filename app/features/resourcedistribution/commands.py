@@ -51,7 +51,9 @@ async def explain_object(client: Client, stored: Stored, _enabled: Enabled) -> R
     )
     notes = [] if rows else ["no namespace is selected"]
     if (stored.get("status") or {}).get("observedGeneration", 0) < stored["metadata"].get("generation", 0):
-        todo.append(f"the manager has not processed the last change; if this lasts, start it with --feature-gates={GATE}=true")
+        todo.append(
+            f"the manager has not processed the last change; if this lasts, start it with --feature-gates={GATE}=true"
+        )
     return Report(head, _COLUMNS, rows, notes, todo)
 
 

@@ -46,7 +46,7 @@ class _TargetFields(ApiModel):
     excluded_namespaces: NamespaceList | None = None
     """Namespaces that get no copy, even if another field selects them."""
     included_namespaces: NamespaceList | None = None
-    """Namespaces by name."""
+    """Namespaces that get the resource, by name."""
 
 
 class DistributionTargets(_TargetFields):

@@ -18,7 +18,7 @@ KINDS: Final = ("Secret", "ConfigMap")
 
 
 def set_errors(given: ResourceDistribution, older: ResourceDistribution | None) -> list[FieldError]:
-    """Return the errors in the object, including changes to fields that are immutable in ``older``."""
+    """Return the errors in the object. ``older`` is the stored object, whose immutable fields must not change."""
     return [*resource_errors(given.spec.resource, older), *target_errors(given.spec.targets)]
 
 

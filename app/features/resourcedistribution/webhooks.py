@@ -24,7 +24,7 @@ GATE: Final = "ResourceDistributionGate"
 
 VALIDATE: Final = validating_webhook(
     RESOURCE_DISTRIBUTION,
-    "Rejects ResourceDistributions with a resource that no namespace would accept, or with ambiguous targets",
+    "Rejects ResourceDistributions with an invalid resource or ambiguous targets",
     when=(),
 )
 WEBHOOKS: Final = (VALIDATE,)

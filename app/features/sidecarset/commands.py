@@ -190,7 +190,7 @@ async def plan(client: Client, stored: Stored, _enabled: Enabled) -> Report:
 
 
 async def explain(client: Client, stored: Stored, _enabled: Enabled) -> Report:
-    """Report the matched Pods, what the outdated ones are waiting for, and selected Pods that are not matched."""
+    """Report the matched Pods, what the outdated ones are waiting for, and selected Pods that were not injected."""
     found = await situation(client, stored)
     counts = found.pod_counts.counts
     head = (

@@ -50,8 +50,7 @@ def warnings(sidecar_set: SidecarSet) -> tuple[str, ...]:
 
 
 def stricter_errors(sidecar_set: SidecarSet, older: SidecarSet | None) -> list[FieldError]:
-    """Return the errors in the (defaulted) set that OpenKruise does not report, except those that ``older`` already
-    had."""
+    """Validate a defaulted set more strictly than OpenKruise. Return only the errors that ``older`` did not have."""
     return new_errors(_all(sidecar_set), _all(older) if older is not None else ())
 
 
@@ -87,8 +86,8 @@ def _container(container: SidecarContainer, path: Path) -> Iterator[FieldError]:
 
 
 def _init_container(container: SidecarContainer, path: Path) -> Iterator[FieldError]:
-    """Apply to init containers the checks that OpenKruise applies only to ``containers``. Reject HotUpgrade, which
-    would never upgrade them."""
+    """Apply to init containers the checks that OpenKruise applies only to ``containers``. Reject HotUpgrade,
+    because a hot upgrade never updates init containers."""
     if container.pod_inject_policy not in POD_INJECT_POLICIES:
         yield not_supported(path.child("podInjectPolicy"), container.pod_inject_policy, POD_INJECT_POLICIES)
     if container.share_volume_policy.type not in SHARE_TYPES:
@@ -127,16 +126,16 @@ def _twin_names(sidecar_set: SidecarSet) -> Iterator[FieldError]:
                 yield invalid(at, container.name, f"is the name of a twin of {twins[container.name]}")
 
 
-# Tests whether two label selectors could select the same object, as OpenKruise does to find conflicting SidecarSets.
+# Like OpenKruise, find conflicting SidecarSets by testing whether two label selectors could select the same object.
 # Two selectors are disjoint if their requirements on the same key contradict each other or, as a quirk of OpenKruise,
 # if one requires a key to exist and the other does not mention it. All others overlap. [SS-32]
 
-#: The values a selector allows for a key; None means any value.
+#: Maps each key to the values that a selector allows; None means any value.
 _Allowed = dict[str, set[str] | None]
 
 
 def overlap(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
-    """Return whether neither selector excludes the other. Both are valid LabelSelectors in their JSON form. [SS-32]"""
+    """Return whether the selectors overlap. Both must be valid LabelSelectors in JSON form. [SS-32]"""
     return not (_disjoint(first, second) or _disjoint(second, first))
 
 
@@ -201,7 +200,7 @@ def update_errors(sidecar_set: SidecarSet, older: SidecarSet) -> Iterator[FieldE
 
 
 def base_of(sidecar_set: SidecarSet) -> str:
-    """Return the set for which this one is a canary, or "". [SS-77]"""
+    """Return the name of the set for which this one is a canary, or "". [SS-77]"""
     return canary_base(sidecar_set.metadata.annotations)
 
 
@@ -295,7 +294,7 @@ def _patches(sidecar_set: SidecarSet) -> dict[str, str]:
 
 # Fields of a SidecarSet that are admitted but have no effect, reported to the user as warnings. [SS-135]
 
-#: Fields that the hashes do not cover: changes to them do not affect running Pods.
+#: Fields that the hashes of a SidecarSet do not cover, so changes to them do not affect running Pods.
 _ONLY_FOR_NEW_PODS = ("initContainers", "volumes", "imagePullSecrets", "patchPodMetadata")
 _ENDING = ("Never", "OnFailure")
 

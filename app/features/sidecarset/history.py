@@ -69,7 +69,7 @@ def names_in_use(
 def surplus_revisions(
     owner: SidecarSet, latest: str, ordered: Sequence[Revision], in_pods: Collection[str]
 ) -> tuple[Revision, ...]:
-    """Return the revisions to delete, oldest first; fewer than the limit requires if too many are in use. [SS-76]"""
+    """Return the revisions to delete, oldest first. Revisions in use are kept, even beyond the limit. [SS-76]"""
     limit = owner.spec.revision_history_limit
     kept = max(1, REVISION_HISTORY_LIMIT if limit is None else limit)
     standing = sum(1 for revision in ordered if not revision.deleting)
@@ -121,11 +121,11 @@ class RecordedSet:
         return controller_revision(create, self.namespace, reference, labels=labels, annotations=annotations)
 
     def revision_patch(self, revision: Revision, number: int) -> dict[str, Any] | None:
-        """Return the merge patch for the revision in use, or None if nothing changes.
+        """Return the merge patch that reuses this revision, or None if nothing changes.
 
-        It sets the number and, if the set has one, the custom version [SS-75]. A revision that has no owner, or that a
-        deleted set of this name left behind, is adopted; otherwise it would be garbage-collected while new Pods still
-        use it [SS-121].
+        The patch sets the number and the set's custom version, if any [SS-75]. It adopts a revision that has no owner,
+        or that a deleted set of this name left behind; otherwise the revision would be garbage-collected while new
+        Pods still use it [SS-121].
         """
         owner = self.owner
         metadata: dict[str, Any] = {}

@@ -121,8 +121,8 @@ SIDECAR_SET: Final = KindDefinition(
 
 
 # The Go types of the spec in both versions, derived from the models. OpenKruise's webhook stores the spec as Go
-# marshals it: without empty fields, with canonical quantities. We store the same, so that manifests and revisions
-# compare equal, but keep unknown fields.
+# marshals it: without empty fields, with canonical quantities. We store the same form, so that manifests and
+# revisions compare equal, but keep unknown fields.
 
 #: The fields of a core Container, then OpenKruise's own in the order of the model. The order determines the hashes.
 #: [SS-12, SS-13]

@@ -43,8 +43,9 @@ from app.pods.predicates import BY_CONTROLLER, Owner, controller_of, is_active, 
 
 logger = logging.getLogger(__name__)
 
-#: Times of the two checks, in seconds after the webhook is registered again. By the first, all API servers call it; the
-#: second finds Pods that a slow watch delivers later, or that were created while there was no leader.
+#: Times of the two checks, in seconds after the webhook is registered again. By the time of the
+#: first check, all API servers call the webhook; the second check finds Pods that a slow watch delivers later, or that
+#: were created while there was no leader.
 LOOKS: Final = (3.0, 15.0)
 
 
@@ -52,7 +53,7 @@ def bypassed_counter(registry: CollectorRegistry) -> Counter:
     """Return the counter of Pods that bypassed admission."""
     return Counter(
         "kruise_bypassed_pods",
-        "Pods without containers of a SidecarSet that selects them, created while the webhook was not registered.",
+        "Number of Pods created without containers of a matching SidecarSet while the webhook was not registered.",
         registry=registry,
     )
 

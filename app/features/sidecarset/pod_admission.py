@@ -43,8 +43,8 @@ from app.pods.admission import MutatorOrder, StepOutcome
 from app.pods.admission_draft import PodDraft, PodRefusedError
 
 # The SidecarSet step of Pod admission: find the sets that apply, choose revisions, inject. It is the shell around the
-# pure parts of this package and reads from caches. Only a set, namespace or revision that is not cached yet is read
-# from the API server, before the Pod is admitted without its sidecars [SS-39] or refused [SS-68].
+# pure parts of this package and reads from caches. A set, namespace or revision that is not cached yet is read from
+# the API server before the Pod is admitted without its sidecars [SS-39] or refused [SS-68].
 
 #: A set that cannot be parsed does not hide the others. [SS-130]
 SIDECAR_SETS: Final = dataclasses.replace(Watched.kind(SIDECAR_SET, SidecarSet), decode=read_sidecar_set)
@@ -58,8 +58,9 @@ RECORDED_REVISIONS: Final = Watched(
     indexes={RECORDED_SET: by_recorded_set},
 )
 
-#: Minimum seconds between two list requests: for known callers, and for unknown ones.
+#: Minimum seconds between two list requests made for known callers.
 LIST_INTERVAL: Final = 0.005
+#: Minimum seconds between two list requests made for strangers.
 STRANGERS_LIST_INTERVAL: Final = 0.02
 #: Seconds a review waits for the result.
 LIST_SECONDS: Final = 3.0

@@ -357,7 +357,7 @@ class SidecarSetReconciler:
 
 
 def _may_count(state: _State, key: ObjectKey, pods: Iterable[Pod], labels: Mapping[str, str] | None) -> bool:
-    """Return whether a set counts a Pod, or may count it after a change. ``labels`` are those of its namespace."""
+    """Return whether a set counts a Pod, or may count it after a change. ``labels`` are the namespace's."""
     if state.view is None or state.counting or state.pod_counts.has(key):
         return True
     return any(state.view.selects(pod, labels) for pod in pods)

@@ -119,7 +119,7 @@ class ResourcesPolicy(ApiModel):
 class SidecarContainer(ApiModel):
     """SidecarContainer is a container to inject, with all fields of a Pod's container."""
 
-    # The order of the fields, here and in nested structs, is part of a SidecarSet's hashes. [SS-12, SS-13]
+    # The hashes of a SidecarSet depend on the order of the fields, here and in nested structs. [SS-12, SS-13]
     schema_keywords: ClassVar[Mapping[str, Any]] = {PRESERVE: True}
 
     pod_inject_policy: str = ""
@@ -238,7 +238,7 @@ class _Spec(ApiModel):
     update_strategy: UpdateStrategy = Field(default_factory=UpdateStrategy)
     """How changes reach running Pods."""
     injection_strategy: InjectionStrategy = Field(default_factory=InjectionStrategy)
-    """What is injected into new Pods."""
+    """Controls injection into new Pods."""
     revision_history_limit: Int32 | None = None
     """Number of old revisions to keep, at least 1. Defaults to 10."""
     patch_pod_metadata: list[PatchPodMetadata] | None = None

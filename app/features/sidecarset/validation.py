@@ -100,7 +100,7 @@ def set_errors(sidecar_set: SidecarSet, facts: Facts) -> list[FieldError | str]:
 
 
 def metadata_errors(sidecar_set: SidecarSet) -> Iterator[FieldError]:
-    """Check the metadata. Repeat the API server's checks for sets that come from files. [SS-16]"""
+    """Check the metadata, because sets from files have not passed the API server's checks. [SS-16]"""
     metadata, path = sidecar_set.metadata, Path("metadata")
     name = metadata.name
     if not name:
@@ -286,7 +286,7 @@ def allowed(text: str, labels: Mapping[str, str]) -> list[Pattern]:
     for index, rule in enumerate(_rules(text)):
         selector, expressions = member(rule, "selector"), member(rule, "allowedAnnotationKeyExprs") or []
         if not isinstance(expressions, list) or not isinstance(selector, dict | None):
-            raise WhitelistError(f"{_WHERE}: rules[{index}]: expected an object selector and a list of expressions")
+            raise WhitelistError(f"{_WHERE}: rules[{index}]: the selector must be an object, the expressions a list")
         try:
             if selector is not None and not compile_selector(selector).matches(labels):
                 continue

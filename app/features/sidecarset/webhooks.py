@@ -226,8 +226,8 @@ def _warnings(given: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 class SidecarSetLookups:
-    """Looks up the objects that validation needs: sets in a cache, all other objects on the API server, or in files in
-    standalone mode."""
+    """Looks up the objects that validation needs: SidecarSets in a cache, all others on the API server. In standalone
+    mode, all objects come from files."""
 
     def __init__(
         self,

@@ -84,7 +84,7 @@ class SetReconcile:
     #: The ControllerRevision of the current set.
     latest: str
     observe: Observe
-    #: The other sets of its Pods, and the Pods that are being written, with the set that writes them.
+    #: ``neighbor`` returns another set by name, and ``writing`` maps Pods being written to the sets that write them.
     neighbor: Callable[[str], Neighbor | None]
     writing: dict[ObjectKey, str]
 

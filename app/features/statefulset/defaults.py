@@ -26,8 +26,8 @@ class ClaimGates:
 
 
 def with_defaults(obj: Mapping[str, Any], gates: ClaimGates) -> dict[str, Any]:
-    """Return a copy of the object (JSON of either version) with defaults for its own fields, but not its templates.
-    Idempotent."""
+    """Return a copy of the object (JSON of either version) with defaults for its own fields, but not for its
+    templates. Idempotent."""
     defaulted: dict[str, Any] = json_copy(dict(obj))
     spec = defaulted.get("spec")
     if not isinstance(spec, dict):

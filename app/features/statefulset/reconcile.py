@@ -247,7 +247,7 @@ def statefulset_controller(context: ControllerContext) -> Reconciling:
 
 
 def least_available_of(context: ControllerContext) -> LeastAvailable:
-    """Return a function that returns the minimum number of available Pods: replicas minus maxUnavailable."""
+    """Return a function that computes the minimum number of available Pods: replicas minus maxUnavailable."""
     gates = Gates.of(context.enabled)
 
     def least(found: StatefulSet) -> int:

@@ -42,7 +42,7 @@ class RollingUpdate(ApiModel):
     """Pauses the update, and the deletion of Pods labeled apps.kruise.io/specified-delete. The number of replicas is
     still maintained."""
     unordered_update: UnorderedUpdate | None = None
-    """Updates Pods by priority. The partition then counts Pods instead of ordinals."""
+    """Updates Pods by priority. The partition then applies to any Pods, not to those with the lowest ordinals."""
     in_place_update_strategy: InPlaceUpdateStrategy | None = None
     """Parameters of in-place updates."""
     min_ready_seconds: Int32 | None = None
@@ -186,7 +186,7 @@ class VolumeClaimStatus(ApiModel):
     compatible_replicas: Int32
     """Number of Pods whose claim requests at least the size in the template."""
     compatible_ready_replicas: Int32
-    """Number of these Pods whose claim has the requested capacity."""
+    """Number of compatible Pods whose claim has the requested capacity."""
 
 
 class StatefulSetStatus(StatefulSetStatusV1Alpha1):

@@ -81,7 +81,7 @@ def name_errors(metadata: Mapping[str, Any], *, new: bool) -> list[FieldError]:
     if new and not errors and len(name) > LONGEST_NAME:
         words = (
             f"must be no more than {LONGEST_NAME} characters: the name and a revision hash form the value of label "
-            f"{names.CONTROLLER_REVISION_HASH} of every Pod, which is limited to {LABEL_VALUE_MAX_LENGTH}"
+            f"{names.CONTROLLER_REVISION_HASH} of every Pod; label values are limited to {LABEL_VALUE_MAX_LENGTH}"
         )
         errors.append(invalid(Path("metadata").child("name"), name, words))
     return errors
@@ -278,5 +278,5 @@ def warnings(spec: Mapping[str, Any], former: Mapping[str, Any] | None) -> Itera
         # [AS-150]
         yield (
             f"{SPEC.child('reserveOrdinals')}: with persistentVolumeClaimRetentionPolicy.whenScaled {DELETE} the "
-            "claims of a Pod whose ordinal is reserved are deleted with it"
+            "claims of a Pod whose ordinal is reserved are deleted with the Pod"
         )

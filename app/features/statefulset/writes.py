@@ -339,7 +339,7 @@ def _maker(snapshot: Observed, *, updated: bool) -> PodMaker | None:
     return None
 
 
-#: Reasons for replacing a Pod other than an obstacle to its in-place update.
+#: Reasons for replacing a Pod that are not obstacles to its in-place update.
 _OTHER_REASONS: Final = (MARKED, BEGUN, CLAIMS_GROWN)
 
 

@@ -135,7 +135,7 @@ class UnitedDeploymentReconciler:
         return keys
 
     def keys_for_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
-        """Return the UnitedDeployments whose revision the Pod carries. [UD-26]"""
+        """Return the UnitedDeployment that the Pod's revision label names, if it exists. [UD-26]"""
         metadata = change.object.metadata
         name, _, _ = metadata.labels.get(names.UNITED_REVISION_HASH, "").rpartition("-")
         key = ObjectKey(metadata.namespace, name)
@@ -373,7 +373,7 @@ class UnitedDeploymentReconciler:
     async def _truncate(self, here: Situation, state: _State, content: Content) -> None:
         """Delete old revisions beyond the limit. [PM-93]"""
         limit = here.united.spec.revision_history_limit
-        # Use the status just written: that write triggers no reconcile, so this is the last one of a rollout.
+        # Use the status just written: that write triggers no reconcile, so this reconcile is the last of a rollout.
         current = str(newest_status(here.united, state.status).status.get("currentRevision") or "")
         used: set[str] = {here.revisions.update.name, current}
         used |= {one.metadata.labels.get(names.UNITED_REVISION_HASH, "") for one in here.existing.values()}

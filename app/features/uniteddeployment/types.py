@@ -63,8 +63,8 @@ def _clone_set_spec_of_either_version() -> type[ApiModel]:
     """Return the v1beta1 spec with a strategy that may also have the flat form of v1alpha1, which conversion nests."""
     from app.features.cloneset.types import CloneSetSpec, ScaleStrategy, UpdateStrategy, UpdateStrategyV1Alpha1
 
-    # Conversion to v1alpha1 omits false. With a schema default, each write of an unchanged object would increment the
-    # generation.
+    # Conversion to v1alpha1 omits false. If the schema had a default, each write of an unchanged object would therefore
+    # increment the generation.
     class Scale(ScaleStrategy):
         __doc__ = ScaleStrategy.__doc__
 
@@ -134,20 +134,20 @@ class SubsetTemplate(ApiModel):
     """Template for the subsets' workloads. Exactly one of its fields must be set."""
 
     stateful_set_template: StatefulSetTemplate | None = None
-    """Native StatefulSets."""
+    """Template for native StatefulSets."""
     advanced_stateful_set_template: AdvancedStatefulSetTemplate | None = None
-    """Advanced StatefulSets (apps.kruise.io)."""
+    """Template for Advanced StatefulSets (apps.kruise.io)."""
     clone_set_template: CloneSetTemplate | None = None
-    """CloneSets."""
+    """Template for CloneSets."""
     deployment_template: DeploymentTemplate | None = None
-    """Deployments."""
+    """Template for Deployments."""
 
 
 class SubsetTemplateV1Alpha1(SubsetTemplate):
     """Template for the subsets' workloads. Exactly one of its fields must be set."""
 
     clone_set_template: CloneSetTemplateV1Alpha1 | None = None  # type: ignore[assignment]
-    """CloneSets."""
+    """Template for CloneSets."""
 
 
 class Subset(ApiModel):
@@ -175,7 +175,7 @@ class AdaptiveStrategy(ApiModel):
     reschedule_critical_seconds: Int32 | None = None
     """Seconds a Pod may be pending before its subset is considered unschedulable. Defaults to 30."""
     unschedulable_duration: Int32 | None = None
-    """Seconds a subset is considered unschedulable. Defaults to 300."""
+    """Seconds for which a subset is considered unschedulable. Defaults to 300."""
     reserve_unschedulable_pods: bool = False
     """Whether Pods that cannot run are kept, even though substitutes for them run in other subsets."""
 

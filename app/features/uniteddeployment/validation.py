@@ -59,8 +59,8 @@ LONGEST_NAME: Final = 52
 LONGEST_LABELED_NAME: Final = LONGEST_NAME - 6
 #: Maximum number of subsets. Each reconcile builds all of their workloads.
 MAX_SUBSETS: Final = 1_000
-#: Maximum number of patches to validate, and maximum total bytes of the Pod template over all merges. The controller
-#: reports errors in the remaining patches.
+#: Maximum number of patches to validate, and maximum of that number times the size of the Pod template in bytes. The
+#: controller reports errors in the remaining patches.
 MOST_PATCHES: Final = 64
 MOST_PATCHED_BYTES: Final = 1024 * 1024
 #: Maximum number of unknown fields to warn about.
@@ -100,7 +100,7 @@ def spec_errors(
 
 def creation_errors(united: UnitedDeployment, *, short_hash: bool) -> list[FieldError]:
     """Return an error if the name is too long for the Pods' labels. Existing objects are not checked.
-    ``short_hash``: Pods of CloneSets carry only a hash. [UD-71]"""
+    ``short_hash``: labels of CloneSets' Pods contain only the hash. [UD-71]"""
     given, name = template_of(united.spec), united.metadata.name or ""
     kind = given[0] if given is not None else DEPLOYMENT
     labeled = kind in (STATEFUL_SET, ADVANCED_STATEFUL_SET) or (kind == CLONE_SET and not short_hash)
@@ -198,7 +198,7 @@ def warnings(spec: UnitedDeploymentSpec) -> tuple[str, ...]:
 
 
 def _unknown_fields(name: str, workload: Mapping[str, Any]) -> list[str]:
-    """Return warnings about fields of the workload that the schema keeps although they do not exist. [UD-72]"""
+    """Return warnings about unknown fields of the workload, which the schema preserves. [UD-72]"""
     body, path = workload.get("spec") or {}, TEMPLATE.child(name, "spec")
     known = NATIVE_FIELDS.get(name, body)
     found = [str(path.child(field)) for field in body if field not in known]

@@ -87,7 +87,7 @@ def _subsets(
         limit, places = limit_of(subset, wanted), places_of(subset, status, wanted)
         condition = schedulable(status)
         if condition is not None and condition.status == "False":
-            # The scheduler found no node for its Pods, so new Pods skip the subset for a while.
+            # The scheduler found no node for the subset's Pods, so new Pods skip the subset for a while.
             todo.append(f"free up capacity for subset {subset.name}: its Pods are unschedulable")
             what = f"skipped: its Pods have been unschedulable since {condition.last_transition_time}"
         elif ordinals:

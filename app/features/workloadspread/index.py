@@ -72,8 +72,8 @@ def prepare_spread(spread: WorkloadSpread) -> PreparedSpread:
 
 
 class NamespaceSpreads:
-    """WorkloadSpreads of a namespace, by name and by target (oldest first). Admission rejects a second one for the same
-    target."""
+    """WorkloadSpreads of a namespace, by name and by target (oldest first). Admission rejects a second
+    WorkloadSpread for the same target."""
 
     def __init__(self) -> None:
         self.by_name: dict[str, PreparedSpread] = {}

@@ -312,7 +312,8 @@ class WorkloadSpreadReconciler:
 
     def _is_of_another(self, pod: ObjectMeta) -> bool:
         """Return whether the Pod is recorded for another WorkloadSpread that also applies to it, such as one for its
-        Deployment. If such Pods were not skipped, the two would keep taking them from each other. [WS-51]"""
+        Deployment. If such Pods were not skipped, the two WorkloadSpreads would keep taking them from each other.
+        [WS-51]"""
         record = record_of(pod.annotations)
         other = self._index.get(ObjectKey(pod.namespace, record.spread)) if record is not None else None
         if other is None or not (other.selector is None or other.selector.matches(pod.labels)):
@@ -431,9 +432,10 @@ class WorkloadSpreadReconciler:
         return await self._statuses.decide(key, decision)
 
     async def _absent(self, key: ObjectKey, versions: Versions, target: Target, now: datetime) -> set[str]:
-        """Return the entry keys of late Pods that the API server does not have. Raises KubeError. [WS-61]
+        """Return the keys of overdue creation entries whose Pods the API server does not have. Raises KubeError.
+        [WS-61]
 
-        If the cache lags, a late Pod may exist. Without this check, its place would be given to another Pod.
+        The cache may lag. Without this check, the place of a Pod that exists would be given to another Pod.
         """
         spread = self._statuses.freshest(key)
         if spread is None or spread.deleting:

@@ -50,7 +50,7 @@ T = TypeVar("T")
 PAUSES: Final = (0.01, 0.05, 0.25, 0.7, 1.0)
 #: Maximum length of an owner chain: users may write owner references that form a cycle.
 MAX_HEIGHT: Final = 8
-#: Maximum number of cached owners, and seconds until an entry expires, because an owner may be adopted or released.
+#: Maximum number of cached owners, and the seconds after which an entry expires: an owner may be adopted or released.
 MAX_REMEMBERED: Final = 4_096
 REMEMBERED: Final = 60.0
 

@@ -161,9 +161,9 @@ class _SubsetStatusFields(ApiModel):
     missing_replicas: Int32
     """Number of Pods the subset can still take; -1 means unlimited."""
     creating_pods: dict[str, Time] | None = None
-    """Pods, by name or generated UID, that were admitted but not observed yet, with the time of admission."""
+    """Time at which each Pod that has not been observed yet was admitted, by its name or generated UID."""
     deleting_pods: dict[str, Time] | None = None
-    """Pods, by name, whose deletion was admitted but not observed yet, with the time of admission."""
+    """Time at which each Pod deletion that has not been observed yet was admitted, by Pod name."""
 
 
 class SubsetStatus(_SubsetStatusFields):

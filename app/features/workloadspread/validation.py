@@ -77,7 +77,7 @@ def target_errors(target: TargetReference, custom: Collection[tuple[str, str]]) 
 
 
 def subset_errors(spread: WorkloadSpread, *, v1alpha1: bool) -> list[FieldError]:
-    """Return the errors in subsets. Like OpenKruise, stops at the first invalid maxReplicas. [WS-9, WS-10, WS-12]"""
+    """Return the errors in subsets. Like OpenKruise, stop at the first invalid maxReplicas. [WS-9, WS-10, WS-12]"""
     subsets = spread.spec.subsets
     if not subsets:
         return [required(SUBSETS, "subsets number must >= 1 in WorkloadSpread")]
@@ -227,7 +227,7 @@ def _without_directives(value: Any) -> Any:
 
 
 def unchecked_warnings(indexes: Sequence[int], why: str) -> tuple[str, ...]:
-    """Return warnings about patches that are stored without being tried on the workload's template. [WS-11]"""
+    """Return warnings about patches that are stored without being checked against the workload's template. [WS-11]"""
     paths = [SUBSETS.index(index).child("patch") for index in indexes[:_MOST_WARNINGS]]
     return tuple(f"{path}: not checked against the workload: {why}" for path in paths)
 

@@ -35,7 +35,7 @@ from app.manager.takeover.model import (
     runs_ours,
 )
 
-#: A node gets a new Pod only after its old one was deleted.
+#: A node gets a new Pod only after its old one has been deleted.
 _ON_DELETE: Final[Json] = {"type": "OnDelete", "$patch": "replace"}
 #: As in the chart: the agent needs root for the runtime's socket, but no capability.
 _SECURITY: Final[Json] = {
@@ -83,7 +83,7 @@ def newest_revision(daemon: Mapping[str, Any], revisions: Iterable[Mapping[str, 
 
 
 def work_of(node_image: Mapping[str, Any] | None, requests: Iterable[Mapping[str, Any]]) -> str:
-    """Return the work of an agent that must not be interrupted; empty if there is none."""
+    """Return the agent's work that must not be interrupted; empty if there is none."""
     statuses = ((node_image or {}).get("status") or {}).get("imageStatuses") or {}
     pulls = [
         f"{image}:{tag['tag']}"

@@ -31,7 +31,7 @@ class Arguments:
     arguments: tuple[str, ...]
     #: Gates in effect.
     gates: Mapping[str, bool]
-    #: Gates added to --feature-gates because their default differs here.
+    #: Gates added to --feature-gates because their default differs in pykruise.
     added: Mapping[str, bool]
 
     @property

@@ -92,7 +92,7 @@ class Step:
     name: str
     namespace: str = ""
     body: Json = field(default_factory=dict)
-    #: Whether the role must have exactly these rules.
+    #: Whether the role must have exactly the rules in ``body``.
     exact: bool = False
 
 
@@ -147,7 +147,7 @@ def by_text(rules: Iterable[Json]) -> dict[bytes, Json]:
 
 
 def bundle_of(configurations: Iterable[Mapping[str, Any]]) -> str:
-    """Return the CA bundle already trusted for webhooks; both managers use the certificates of one Secret."""
+    """Return the CA bundle in the webhook configurations; both managers use the certificates in the same Secret."""
     for configuration in configurations:
         for entry in configuration.get("webhooks") or []:
             if bundle := (entry.get("clientConfig") or {}).get("caBundle"):

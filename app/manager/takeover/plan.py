@@ -188,7 +188,7 @@ def _judge_kinds(
 
 
 def _judge_image(namespace: str, image: str, kept: Json, blockers: list[str]) -> None:
-    """Add a blocker if the backup contains another image than the running one."""
+    """Add a blocker if the image in the backup is not the running one."""
     was = container_of(kept["deployment"]).get("image", "")
     if image != was:
         blockers.append(
@@ -223,7 +223,7 @@ def _judge_webhooks(seen: Installed, warnings: list[str]) -> None:
 
 def _judge_rest(seen: Installed, facts: list[str], warnings: list[str], *, agents: bool) -> None:
     if seen.daemon is not None and not agents:
-        facts.append(f"DaemonSet {seen.namespace}/{DAEMON}: unchanged; --agents also replaces the node agents")
+        facts.append(f"DaemonSet {seen.namespace}/{DAEMON}: unchanged; add --agents to replace the node agents too")
     elif seen.daemon is not None:
         image = container_of(seen.daemon).get("image", "no image")
         facts.append(f"DaemonSet {seen.namespace}/{DAEMON} runs {image} on {len(seen.agents)} nodes")
@@ -292,7 +292,7 @@ def _steps(
 
 def rights_to_other_kinds(rules: Iterable[Json]) -> Iterator[Json]:
     """Yield the permissions to read scale subresources and the kinds of other projects, so that budgets and spreads for
-    such workloads stay in effect. [MGR-161]"""
+    workloads of such kinds stay in effect. [MGR-161]"""
     for rule in rules:
         verbs = [verb for verb in rule.get("verbs") or () if verb in _READING]
         resources = rule.get("resources") or []
@@ -363,9 +363,7 @@ def _deployment(seen: Installed, deployment: Json, image: str) -> Step:
 def _definition(kind: KindDefinition, seen: Installed) -> Step:
     body = crd.manifest(kind)
     _lead_to(body, seen.namespace, bundle_of(seen.configurations.values()))
-    return Step(
-        "install pykruise's version of the CRD", "apply", CUSTOMRESOURCEDEFINITIONS, kind.crd_name, "", body
-    )
+    return Step("install pykruise's version of the CRD", "apply", CUSTOMRESOURCEDEFINITIONS, kind.crd_name, "", body)
 
 
 def _lead_to(definition: Json, namespace: str, bundle: str) -> None:

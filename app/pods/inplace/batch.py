@@ -38,7 +38,7 @@ class PodChange:
     annotations: dict[str, str | None] = field(default_factory=dict)
     #: Other metadata fields, as they appear in the patch.
     metadata: dict[str, Any] = field(default_factory=dict)
-    #: Container → the fields that change.
+    #: The fields that change, by container name.
     containers: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def of_container(self, name: str, fields: Mapping[str, Any]) -> None:

@@ -276,7 +276,7 @@ def _metadata_changes(
 
 
 def _changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
-    """Yield keys that differ, with their new value, or None if removed."""
+    """Yield each key that differs with its new value, or with None if it was removed."""
     for key in sorted({*old, *new}):
         if old.get(key) != new.get(key):
             yield key, None if new.get(key) is None else str(new[key])

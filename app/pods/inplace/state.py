@@ -151,7 +151,7 @@ def is_in_grace(pod: Pod) -> bool:
 
 
 def update_in_grace(pod: Pod) -> UpdateSpec | None:
-    """Return the update waiting for the grace period, or None. Raises :class:`GraceError`."""
+    """Return the update that waits for the grace period to end, or None. Raises :class:`GraceError`."""
     text = grace_text(pod)
     if text is None:
         return None
@@ -171,9 +171,10 @@ def without_grace(pod: Pod) -> dict[str, None]:
     return {key: None for key in keys if key in pod.metadata.annotations}
 
 
-# The annotation that records an in-place update: what ran before, what changed and when, and what is pending. It equals
-# OpenKruise's byte for byte, followed by keys that only pykruise reads: ``state``, ``lastContainerIDs`` (which
-# container ran before) and ``containerResources`` (resources for the resize subresource) [PM-180].
+# The annotation that records an in-place update: what ran before, what changed and when, and what is pending. It is
+# byte for byte as OpenKruise writes it, except that keys follow that only pykruise reads: ``state``,
+# ``lastContainerIDs`` (which container ran before), ``containerResources`` (resources for the resize subresource) and
+# ``resizeRetried`` (when the resize was last retried). [PM-180]
 
 
 class StateError(ValueError):
@@ -201,7 +202,7 @@ class PreCheck(Struct, frozen=True):
 
 
 class BatchRecord(Struct, frozen=True):
-    """One batch that was applied."""
+    """One batch of container changes that was applied."""
 
     timestamp: str | None = None
     containers: tuple[str, ...] | None = None

@@ -62,7 +62,7 @@ class Start:
 def must_be_unready(pod: Pod, spec: UpdateSpec) -> bool:
     """Return whether the Pod must be out of service during the update. [PM-23]
 
-    It need not be if no container changes, or if only resources change and no container restarts for them.
+    It need not be if no container changes, or if only resources change and this restarts no container.
     """
     spec = with_unapplied(pod, spec)
     if not has_gate(pod, IN_PLACE_UPDATE_READY) or not spec.containers:
@@ -85,8 +85,8 @@ def must_be_unready(pod: Pod, spec: UpdateSpec) -> bool:
 def unready_patch(pod: Pod, spec: UpdateSpec, now: datetime) -> StatusPatch | None:
     """Return the first step, which takes the Pod out of service, or None if it is not needed. [PM-22]
 
-    A Pod whose condition is already False does not need it. If that condition is stale, the second step conflicts,
-    because it carries the Pod's resourceVersion, and the first is evaluated again.
+    A Pod whose condition is already False does not need it. If the cached condition is stale, the second step, which
+    carries the Pod's resourceVersion, fails with a conflict, and the first step is evaluated again.
     """
     condition = pod.condition(IN_PLACE_UPDATE_READY)
     if (condition is not None and condition.status == "False") or not must_be_unready(pod, spec):
@@ -113,7 +113,7 @@ def start(
 ) -> Start:
     """Return the write that begins the update. If the Pod must be out of service, it already is. [PM-24, PM-25]
 
-    ``labels`` and ``annotations`` of the revision [PM-78] and the lifecycle [PM-55] are part of the same write.
+    The same write sets ``labels`` and ``annotations``, such as the revision [PM-78] and the lifecycle state [PM-55].
     """
     spec = with_unapplied(pod, spec)
     prior = _prior(pod)
@@ -153,7 +153,7 @@ def write_batch(
 
 
 def with_unapplied(pod: Pod, spec: UpdateSpec) -> UpdateSpec:
-    """Return ``spec`` merged into what an earlier update of the Pod has not applied yet."""
+    """Return ``spec`` merged with the changes that an earlier update of the Pod has not applied yet."""
     for earlier in _unapplied(pod):
         spec = _after(earlier, spec)
     # After a rollback within the grace period, for example, a container already has the image and does not change.
@@ -220,7 +220,7 @@ def _merged_metadata(
         kept = [name for name in earlier.get(field) or () if name not in undone]
         if kept:
             patch[field] = list(dict.fromkeys((*kept, *(later.get(field) or ()))))
-    # This directive only sets the order, and it would have to list the finalizers of both updates.
+    # This directive only sets the order, so it is dropped rather than extended to the finalizers of both updates.
     if earlier.get(come) or earlier.get(gone):
         patch.pop("$setElementOrder/finalizers", None)
     return patch
@@ -366,7 +366,7 @@ def _in_grace(
     grace_seconds: int | None,
     resize_subresource: bool,
 ) -> Refresh:
-    """Wait for the grace period, or end it. [PM-42]"""
+    """Wait until the grace period is over, then apply the update. [PM-42]"""
     if state is None:
         raise StateError(
             f"Pod {pod.metadata.namespace}/{pod.metadata.name} waits for an in-place update but has no recorded state"

@@ -416,7 +416,7 @@ async def test_a_job_without_access_to_its_secrets_pulls_and_reports_them(there:
     assert await there.copies() == []
     (told,) = await there.events("PullSecretForbidden")
     assert told["message"] == (
-        "the manager may not get Secrets in namespace default, pulling without: regcred. To allow it, add default"
+        "the manager may not read Secrets in namespace default; pulling without regcred. To allow it, add default"
         " to imagePullJob.secretNamespaces in the chart values, or bind ClusterRole"
         " kruise-manager-pull-secrets-role there to the manager's ServiceAccount"
     )

@@ -127,7 +127,8 @@ def test_image_lists_that_cannot_be_pulled_get_a_warning_on_creation() -> None:
     assert node_image_warnings(now, before) == [
         'spec.images[ubuntu].tags[1]: "ubuntu:2 5" is not an image reference',
         'spec.images[UPPER/x].tags[0]: "UPPER/x:1" is not an image reference',
-        'spec.images[docker.io/library/nginx]: use "nginx" instead; otherwise nodes pull it again even if they have it',
+        'spec.images[docker.io/library/nginx]: use "nginx" instead; otherwise nodes pull the image even if they have '
+        "it",
     ]
     assert node_image_warnings(now, now) == []
     assert len(node_image_warnings(spec(ubuntu=[f"{number} x" for number in range(300)]), None)) == 10

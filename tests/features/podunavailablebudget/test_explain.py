@@ -64,7 +64,7 @@ async def test_explain_shows_the_budget_its_pods_and_the_next_change(cluster: Sm
         "web-4 yes refused refused refused the budget is used up",
     ]
     assert await of_pod(cluster, "web-3") == [
-        "budget shop; counts as available: yes",
+        "budget shop; the Pod counts as available: yes",
         "deletion refused: the budget is used up",
         "eviction refused: the budget is used up",
         "update not checked: gate PodUnavailableBudgetUpdateGate is off",

@@ -222,7 +222,7 @@ async def test_an_unreadable_set_gets_an_event_and_is_left_alone_until_repaired(
     await world.user.create(SETS, {**metadata, "spec": spec})
     await world.clock.sleep(60)
     [message] = await world.events("Malformed")
-    assert message.startswith("ignored, no Pod gets its containers: spec.containers[0].env[0].valueFrom")
+    assert message.startswith("ignored, so no Pod gets its containers: spec.containers[0].env[0].valueFrom")
     assert await world.status("s") == {}
     assert ignored() == 1
     await world.apply()

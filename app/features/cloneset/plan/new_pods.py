@@ -48,8 +48,8 @@ class PodMaker:
                 names.CLONESET_INSTANCE_ID: instance,
             },
             annotations=annotations,
-            # Pods get the first gate under every update policy [PM-4]. Including the second one, which admission would
-            # otherwise append [PM-176], saves the webhook a patch.
+            # Pods get InPlaceUpdateReady under every update policy [PM-4]. Admission would append KruisePodReady
+            # [PM-176]; adding it here saves the webhook a patch.
             readiness_gates=(names.IN_PLACE_UPDATE_READY, *((names.KRUISE_POD_READY,) if gates.ready_gate else ())),
         )
         if resolved.claim_templates:

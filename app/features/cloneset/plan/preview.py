@@ -37,9 +37,8 @@ from app.workloads.report import (
 from app.workloads.settings import Revisions
 from app.workloads.steps import Step, StepKind
 
-# Simulates the plan until nothing is left to do, and records how, why and in which order Pods are updated. After each
-# step, the affected Pods are assumed to become available, because the next step waits for them. Lifecycle hooks are
-# assumed to complete.
+# The preview records how, why and in which order Pods are updated. After each step, the affected Pods are assumed to
+# become available, because the next step waits for them. Lifecycle hooks are assumed to complete.
 
 _UNDER_WAY: Final = (LifecycleState.PREPARING_NORMAL, LifecycleState.UPDATING, LifecycleState.UPDATED)
 _IN_SERVICE: Final[Mapping[str, object]] = {

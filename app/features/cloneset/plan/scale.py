@@ -37,7 +37,7 @@ class ScalePlan:
     create_current: int = 0
     create_update: int = 0
     remove: tuple[Removal, ...] = ()
-    #: Pods to delete if none can be created: this may free the quota that new Pods need. [CS-100]
+    #: Pods to delete if no Pod can be created; deleting them may free the quota that new Pods need. [CS-100]
     otherwise: tuple[Removal, ...] = ()
     #: Number of Pods that may be created; set only if more Pods are missing. [CS-99]
     limited_to: int | None = None
@@ -98,8 +98,8 @@ def plan_scale(rollout: RolloutState, order: DeletionOrder) -> ScalePlan:
 @dataclass(slots=True)
 class _Budget:
     """Number of ready Pods that may be deleted. ``spare`` is the number of available Pods beyond the required minimum;
-    it is lower than ``limit`` only if marked Pods are broken, because ``limit`` ignores marked Pods. A Pod that is
-    ready but not yet available does not reduce ``spare``. [CS-94]"""
+    it is lower than ``limit`` only if Pods marked for deletion are unavailable, because ``limit`` ignores marked Pods.
+    Deleting a Pod that is ready but not yet available does not reduce ``spare``. [CS-94]"""
 
     limit: int
     spare: int
@@ -133,8 +133,8 @@ def _deletions_to_cancel(rollout: RolloutState, back: Sequence[PodFacts], wanted
 
 
 def _victims(rollout: RolloutState, order: DeletionOrder) -> list[PodFacts]:
-    """Choose the Pods to delete. The difference determines how many per revision; the deletion order determines which
-    ones. [CS-104]"""
+    """Choose the Pods to delete: ``to_scale`` determines how many of each revision, and the deletion order which ones.
+    [CS-104]"""
     difference = rollout.to_scale
     old = [pod for pod in rollout.pods if not rollout.is_new(pod)]
     new = [pod for pod in rollout.pods if rollout.is_new(pod)]

@@ -68,7 +68,7 @@ class Settings:
     min_ready_seconds: int = 0
     progress_deadline: int | None = None
     history_limit: int = 10
-    #: None if the block is missing, which only OnDelete allows.
+    #: None for OnDelete without a rollingUpdate block.
     rolling_update: RollingUpdate | None = field(default_factory=RollingUpdate)
     on_delete: bool = False
     pods_to_delete: frozenset[str] = frozenset()
@@ -175,8 +175,8 @@ class Limits:
     """Limits of one CloneSet as absolute numbers.
 
     ``partition`` is the number of Pods that stay at the current revision (P), ``surge`` the number of Pods beyond
-    ``replicas`` (S). ``max_unavailable`` (M) and ``scale_max_unavailable`` (SM) limit the unavailable Pods during an
-    update and a scale-out.
+    ``replicas`` (S). ``max_unavailable`` (M) limits the unavailable Pods during an update, ``scale_max_unavailable``
+    (SM) those during a scale-out.
     """
 
     replicas: int

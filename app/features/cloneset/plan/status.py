@@ -42,7 +42,7 @@ def base_status(
 ) -> dict[str, Any]:
     """Return the status without its conditions. ``replicas`` is the desired number of Pods, ``partition`` the number
     that stay at the old revision."""
-    # Readiness does not matter. Without Pods, the update is complete at once. [CS-145]
+    # The rollout is complete once all Pods are updated, even if some are not ready or there are none. [CS-145]
     done = numbers.updated == numbers.replicas == replicas
     return {
         "observedGeneration": generation,
@@ -74,7 +74,7 @@ DEADLINE_EXCEEDED: Final = "ProgressDeadlineExceeded"
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Conditions with Progressing updated, and the seconds after which the deadline must be checked again."""
+    """The conditions with the new Progressing, and the seconds until the deadline must be checked again."""
 
     conditions: Sequence[Mapping[str, Any]]
     requeue_after: float = 0.0

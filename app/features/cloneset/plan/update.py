@@ -83,7 +83,7 @@ def chosen_pods(rollout: RolloutState, order: UpdateOrder) -> list[PodFacts]:
         if pod.available_after >= now:
             unavailable += 1
             at_target += is_new == forward
-        # A Pod in its grace period may switch revisions at once: the pending update is never applied. [PM-57a]
+        # A Pod in its grace period may change revisions again at once: its pending update is dropped. [PM-57a]
         if is_new != forward and not pod.preparing_delete:
             candidates.append(pod)
     # Pods in PreparingUpdate are out of service already, so they are always included.

@@ -74,7 +74,7 @@ class PodMaker:
 
     @property
     def _readiness_gates(self) -> tuple[str, ...]:
-        """Readiness gates, including the one that admission would append, which saves a patch. [DS-36]"""
+        """Return the readiness gates, including the one that admission would otherwise append by a patch. [DS-36]"""
         settings = self.resolved.settings
         return (
             *((names.IN_PLACE_UPDATE_READY,) if settings.in_place else ()),

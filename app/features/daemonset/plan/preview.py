@@ -123,13 +123,13 @@ def _why_deleted(pod: DaemonPod, observed: Observed, run: _Run) -> str:
     if pod.preparing_delete:
         run.replaced.add(pod.node)
         return "its deletion has begun"
-    return "more than one on its node" if observed.is_new(pod) else "the new one is available"
+    return "more than one Pod on its node" if observed.is_new(pod) else "the new Pod on its node is available"
 
 
 def _update(run: _Run, plan: RollingPlan) -> None:
     run.step += 1
     for node in plan.create:
-        run.note(node, f"(new {run.made + 1})", Action.CREATE, "in addition to the old one (maxSurge)")
+        run.note(node, f"(new {run.made + 1})", Action.CREATE, "in addition to the old Pod (maxSurge)")
         run.add(node)
     for pod in plan.update:
         in_place = run.settings.in_place and not run.settings.surges

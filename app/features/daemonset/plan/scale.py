@@ -21,7 +21,7 @@ from app.pods.revisions import short_hash
 
 @dataclass(slots=True, eq=False)
 class DaemonPod:
-    """Facts about one Pod of a DaemonSet in any state, computed once per resourceVersion and generation."""
+    """Facts about one Pod of a DaemonSet, computed once per resourceVersion and generation; the Pod may have ended."""
 
     pod: Pod
     name: str

@@ -136,7 +136,7 @@ KIND: Final = WorkloadKind(DAEMON_SET.resource())
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedSpec(engine.ResolvedSpec[Settings]):
     """The spec of one DaemonSet at one generation. ``tolerations`` are those of its Pods; ``placement`` is what the
-    Pods require of a node; ``template_generation`` is the value of a Pod label, copied from the annotation, or ''.
+    Pods require of a node; ``template_generation`` is the DaemonSet annotation that its Pods get as a label, or ''.
     [DS-34]"""
 
     placement: Placement

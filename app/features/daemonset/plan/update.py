@@ -106,8 +106,8 @@ def _plan_replacement(candidates: Sequence[NodeState], observed: Observed, setti
             if not settings.gates.strict:
                 free.append(old)
                 continue
-            # The old Pod counts as unavailable. If it is ready, but has not been for minReadySeconds, it is still in
-            # service and must wait for its turn. [DS-77]
+            # The old Pod counts as unavailable. If it is ready but not yet available, it is still in service and must
+            # wait for its turn. [DS-77]
             unavailable += 1
             if not old.ready:
                 free.append(old)

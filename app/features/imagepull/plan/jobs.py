@@ -50,7 +50,7 @@ class Progress:
     active: tuple[str, ...] = ()
     succeeded: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
-    #: Nodes whose tag lacks a pull secret reference or has an outdated pull policy. [IMG-101, IMG-116]
+    #: Nodes whose NodeImage lacks a pull secret or has an outdated pull policy for the tag. [IMG-101, IMG-116]
     outdated: tuple[str, ...] = ()
     #: Nodes without a NodeImage, with the seconds the job still waits for each. [IMG-109]
     awaited: Mapping[str, float] = field(default_factory=dict)

@@ -121,7 +121,7 @@ def _label_selector(selector: Mapping[str, Any]) -> str:
     )
 
 
-# Jobs of a list and its progress. [IMG-70 … IMG-76, IMG-104]
+# Jobs and progress of an ImageListPullJob. [IMG-70 … IMG-76, IMG-104]
 
 _SUFFIX: Final = 5
 _MAX_NAME: Final = 253

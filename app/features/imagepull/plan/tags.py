@@ -90,7 +90,7 @@ def attempts_of(job: ImagePullJob) -> tuple[int, int]:
 
 
 def says_otherwise(job: ImagePullJob, tag: ImageTag) -> bool:
-    """Return whether the pull settings of a tag that the job requested differ from the job's. [IMG-116]
+    """Return whether the job's pull settings differ from those of a tag that the job requested. [IMG-116]
 
     If several jobs share a tag, the last one sets imagePullPolicy. pullPolicy comes from the first job and can change
     only while a single job is left.
@@ -143,7 +143,7 @@ def add_tag(node_image: Json, request: Request, spread: Spread, now: str) -> Non
             **policy,
         }
         return
-    # Must exceed the version of any leftover status. Version 0 is not written. [IMG-93]
+    # The version must exceed that of any leftover status. Version 0 is not written. [IMG-93]
     status = status_of(node_image, name, wanted)
     version = (status.get("version") or 0) + 1 if status is not None else 0
     tags.append(
@@ -311,9 +311,9 @@ def by_tag(tag: Mapping[str, Any]) -> bytes:
 
 
 # Room for the jobs of one namespace in a NodeImage. All namespaces share the NodeImage, which holds at most 256
-# repositories and must not exceed the size limit of an object. By default, a job waits only if the NodeImage is full. A
-# smaller share limits each namespace to that percentage of what the others leave, so that a new namespace finds room:
-# at 75%, three greedy namespaces leave 25 repositories. Existing tags are kept. [IMG-111]
+# repositories and must not exceed the size limit of an object. By default, a job waits only if the NodeImage is full.
+# With a share below 100%, each namespace may use that percentage of the space that the others leave, so that a new
+# namespace finds room: at 75%, three greedy namespaces leave 25 repositories. Existing tags are kept. [IMG-111]
 
 #: Maximum estimated size of a NodeImage. An API server accepts 1.5 MiB; the rest is a margin for low estimates.
 MAX_BYTES: Final = 1024 * 1024

@@ -207,7 +207,7 @@ class ImagePullJobReconciler:
         return found if found is not None and is_controlled_by(job.metadata, owner_of(found)) else None
 
     async def _protect(self, job: ImagePullJob, known: KnownStatus) -> KnownStatus:
-        """Add the finalizer. OpenKruise adds it to jobs without pull secrets too. [IMG-48]"""
+        """Add the finalizer, as in OpenKruise also to jobs without pull secrets. [IMG-48]"""
         metadata = job.metadata
         if names.DELETION_PROTECTION in metadata.finalizers or metadata.uid in self._statuses:
             return known

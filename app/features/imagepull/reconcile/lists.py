@@ -37,10 +37,10 @@ class _State:
     and every job change triggers a reconcile."""
 
     generation: tuple[str, int]
-    #: The error in the spec.
+    #: The error in the spec, or an empty string.
     invalid: str
     hash: str = ""
-    #: By UID: the generation of a job, and whether it is up to date.
+    #: Job UID → the job's generation, and whether the job is up to date.
     matches: dict[str, tuple[int, bool]] = field(default_factory=dict)
 
 
@@ -75,7 +75,7 @@ class ImageListPullJobReconciler:
             generation = job.metadata.uid, job.metadata.generation
             state = self._states[key] = _State(generation, go_error(LIST_SPEC, job.spec.to_dict(), "spec"))
         if state.invalid:
-            # Invalid spec stored while the webhook was off; the update that fixes it requeues the list.
+            # The spec was stored while the webhook was off; the update that fixes it requeues the list.
             self._events.event(reference(LISTS, job), "Warning", INVALID_SPEC, state.invalid)
             return None
         if job.status is not None and job.status.completion_time:
@@ -116,7 +116,7 @@ class ImageListPullJobReconciler:
         return plan.children_of(job, present, lambda child: state.matches[child.metadata.uid][1])
 
     async def _label(self, job: ImageListPullJob, hash_: str) -> str:
-        """Label the list with the template hash. Return its resource version. [IMG-70]"""
+        """Label the list with the template hash. Return the list's new resource version. [IMG-70]"""
         metadata = job.metadata
         body = {"metadata": {"uid": metadata.uid, "labels": {names.CONTROLLER_REVISION_HASH: hash_}}}
         written: Metadata = await self._client.patch(
@@ -140,7 +140,7 @@ class ImageListPullJobReconciler:
                 there = self._jobs.get(body["metadata"]["name"], job.metadata.namespace)
                 if there is None or not is_controlled_by(there.metadata, plan.owner_of(job)):
                     raise  # no event about that job would requeue this list
-                return False  # it is being deleted, which requeues the list
+                return False  # the job is being deleted, which requeues the list
             return True
 
         async for _, outcome in in_batches(one, images):

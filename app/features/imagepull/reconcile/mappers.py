@@ -45,7 +45,7 @@ class JobMapper:
         self._caches = caches
         self._node_images = node_images
         self._waiting = waiting
-        #: By UID: generation of the job, and its compiled selectors.
+        #: Job UID → the job's generation and compiled selectors.
         self._rules: dict[str, tuple[int, NodeRule | None]] = {}
 
     def forget(self, job: ImagePullJob) -> None:
@@ -86,7 +86,7 @@ class JobMapper:
         return [key_of(job) for job in self._caches.jobs.list() if is_active(job) and self._may(job, change.object)]
 
     def keys_for_copy(self, change: Change[PullSecret]) -> Iterable[ObjectKey]:
-        """Return the deleted jobs that a copy still lists when the controller starts. [IMG-65]"""
+        """Return the deleted jobs that the copy of a pull secret still lists when the controller starts. [IMG-65]"""
         if change.old is not None or change.new is None:
             return ()
         return [key for key in job_keys(change.new) if self._caches.jobs.by_key(key) is None]

@@ -1,1 +1,1 @@
-"""Plans probes: pure functions without I/O, clock or randomness."""
+"""Plans of probes: pure functions without I/O, clock or randomness."""

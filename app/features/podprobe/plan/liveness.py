@@ -1,5 +1,5 @@
 """Plans liveness probes: the probes of a node, the results that require a restart, and whether the workload can afford
-one. Pure. [PPM-50 … PPM-55]"""
+the restart. Pure. [PPM-50 … PPM-55]"""
 
 from __future__ import annotations
 
@@ -136,8 +136,8 @@ def failures(pod: Pod, states: Iterable[ProbeState]) -> list[Failure]:
 
 
 def _is_about(state: ProbeState, status: ContainerStatus) -> bool:
-    """Return whether the result belongs to the running container. Times have a resolution of one second and no probe
-    runs within a container's first second, so a result from the same second belongs to the previous run."""
+    """Return whether the result belongs to the container's current run. Times have a resolution of one second, and no
+    probe runs within a container's first second, so a result from that second belongs to the previous run."""
     probed, running = parsed_rfc3339(state.last_probe_time), status.state.running
     if probed is None or running is None or running.started_at is None or not status.started:
         return False

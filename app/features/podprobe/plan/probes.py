@@ -28,7 +28,7 @@ from app.pods.predicates import is_active, is_condition_true
 MAX_BYTES: Final = 384 * 1024
 #: Maximum size in bytes of the probes of one namespace, if it is the only one.
 MAX_NAMESPACE_BYTES: Final = MAX_BYTES // 2
-#: Maximum number of different sets of containers that are examined for missing containers and ports.
+#: Maximum number of distinct container lists in which the containers and ports of probes are looked up.
 MAX_SHAPES: Final = 64
 #: Maximum length of the list of a Pod's containers or ports in a message.
 _LONGEST_LIST: Final = 512
@@ -145,8 +145,7 @@ def impossible(probes: Sequence[RenderedProbe], pods: Iterable[Pod]) -> dict[str
     """Return a message for each probe whose container or port some Pods lack, with the number of those Pods.
     [PPM-47]
 
-    Only one of the Pods with the same containers is examined. Pods beyond MAX_SHAPES different sets of containers are
-    skipped.
+    One Pod is examined for each distinct list of containers, up to MAX_SHAPES lists.
     """
     alike: dict[object, list[Pod]] = {}
     for pod in pods:

@@ -41,12 +41,12 @@ logger = logging.getLogger(__name__)
 
 #: Seconds until a postponed restart is retried.
 RETRY_SECONDS: Final = 2.0
-#: Maximum delay between attempts to create a request if it keeps failing while other restarts are postponed.
+#: Maximum delay between attempts to create a request if they keep failing while other restarts are postponed.
 MAX_RETRY_SECONDS: Final = 300.0
 #: The time of the first attempt, and the delay after it.
 _NOW: Final = (0.0, RETRY_SECONDS)
-#: Seconds for which a workload that cannot afford a restart is not examined again. Thousands of its containers may
-#: fail, and its Pods would be counted for each of them.
+#: Seconds for which a workload that cannot afford a restart is not examined again. If thousands of its containers fail,
+#: its Pods would otherwise be counted for each of them.
 REFUSED_SECONDS: Final = 1.0
 #: Seconds to wait for the watch to deliver a created request before the API server is asked whether it exists.
 UNSEEN_SECONDS: Final = 30.0
@@ -279,7 +279,7 @@ class LivenessReconciler:
             if available <= least:
                 reason = (
                     f"{owner.kind} {owner.name} has {available} Pods available, and its maxUnavailable "
-                    f"requires at least {least}"
+                    f"allows no fewer than {least}"
                 )
                 self._refuse(key, reason, now)
                 return reason

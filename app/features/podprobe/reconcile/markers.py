@@ -165,7 +165,7 @@ class PodProbeMarkerReconciler:
         return [key for key in dict.fromkeys(keys) if key in self._caches.markers]
 
     def _same(self, old: Pod, new: Pod) -> bool:
-        """Return whether nothing that affects the Pod's probes and marks has changed, except its labels."""
+        """Return whether everything except labels that affects the Pod's probes and marks is unchanged."""
         return (
             old.status.pod_ip == new.status.pod_ip
             and is_probed(old) == is_probed(new)
@@ -228,8 +228,8 @@ class PodProbeMarkerReconciler:
         *,
         leaving: bool = False,
     ) -> dict[str, str]:
-        """Ensure that the marker probes exactly these Pods, on these nodes and on those that already have its probes
-        according to the cache. Return a message for each node where the probes do not fit.
+        """Ensure that the marker probes exactly the ``wanted`` Pods. Check ``nodes`` and those that have probes of the
+        marker according to the cache. Return a message for each node where the probes do not fit.
 
         If the marker is being deleted, the live object of every node is checked, because a probe that is not in the
         cache yet would otherwise never be removed.

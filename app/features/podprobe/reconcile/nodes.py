@@ -42,8 +42,8 @@ class NodePodProbeReconciler:
         self._node_pod_probes = node_pod_probes
         self._pods = pods
         self._markers = markers
-        #: The resource version after our last mark, by Pod UID, until the cache has caught up; None if no response
-        #: arrived.
+        #: The resource version after we last patched a Pod, by its UID, until the cache has caught up; None if the
+        #: API server did not respond.
         self._marked: dict[str, str | None] = {}
 
     # ---- event mapping
@@ -141,8 +141,8 @@ class NodePodProbeReconciler:
         return errors
 
     async def _mark(self, pod: Pod, marks: Marks) -> None:
-        """Patch metadata and conditions of the Pod with this UID. Until the cache has caught up with our last mark, the
-        patch contains all marks, because the cached state may match while the live Pod does not. [PPM-26]"""
+        """Patch metadata and conditions of the Pod with this UID. Until the cache has caught up with our last patch,
+        the next one contains all marks, because the cached state may match while the live Pod does not. [PPM-26]"""
         metadata = pod.metadata
         shown = pod if self._shows_marks(pod) else None
         change, conditions = marks.metadata_patch(shown), marks.condition_patch(shown)
@@ -159,7 +159,7 @@ class NodePodProbeReconciler:
             self._marked.pop(metadata.uid, None)
 
     def _shows_marks(self, pod: Pod) -> bool:
-        """Return whether the Pod is at least as new as our last mark."""
+        """Return whether the Pod is at least as new as our last patch."""
         metadata = pod.metadata
         if metadata.uid not in self._marked:
             return True

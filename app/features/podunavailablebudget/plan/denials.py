@@ -89,7 +89,7 @@ def judge(
         return Ruling(allow("its budget does not exist"))
     ignored = effective_selector(budget.spec.ignored_pod_selector)
     if ignored is not None and ignored.matches(pod.metadata.labels):
-        return Ruling(allow("the budget ignores Pods with its labels"))
+        return Ruling(allow("the budget's ignoredPodSelector matches the Pod"))
     if operation not in protected(budget, resize_is_update=resize_is_update):
         return Ruling(allow(f"the budget does not protect against {operation}"))
     status = budget.status or PodUnavailableBudgetStatus()

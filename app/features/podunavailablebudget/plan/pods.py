@@ -39,8 +39,8 @@ _sidecar_updates: Final = msgspec.json.Decoder(dict[str, _SidecarUpdate])
 class RunningContainer:
     """A started container: the image in its spec and the one it runs.
 
-    ``current`` is set if it is ready and runs the spec's image, according to the image name or the kubelet's observed
-    generation.
+    ``current`` is set if the container is ready and runs the spec's image, according to the image name or the kubelet's
+    observed generation.
     """
 
     name: str
@@ -113,12 +113,13 @@ def runs_other_images(before: tuple[RunningContainer, ...], pod: PodFacts) -> bo
 
 
 def related_budget(annotations: Mapping[str, str]) -> str:
-    """Return the name of the Pod's budget, or ''. The newer annotation takes precedence. [PUB-30]"""
+    """Return the name of the Pod's budget, or ''. The former annotation key is read only if the current one is not set.
+    [PUB-30]"""
     return annotations.get(names.RELATED_PUB) or annotations.get(names.RELATED_PUB_OLD) or ""
 
 
 def related_annotations(name: str) -> dict[str, str]:
-    """Return the annotations for a Pod that this budget covers. [PUB-31]"""
+    """Return the annotations that name this budget on the Pods it covers. [PUB-31]"""
     return {names.RELATED_PUB: name, names.RELATED_PUB_OLD: name}
 
 

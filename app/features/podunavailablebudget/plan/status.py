@@ -44,7 +44,7 @@ def desired_available(max_unavailable: int | str | None, min_available: int | st
 
 # Outstanding grants: when an entry is valid and when it is removed. [PUB-54 … PUB-57] The status maps Pods to the time
 # of the grant: ``disruptedPods`` for deletions and evictions, ``unavailablePods`` for updates and resizes. A Pod with
-# an entry does not count as available and is not charged again.
+# an entry does not count as available, and the budget is not charged for it again.
 
 #: Timeouts of grants. [PUB-55, PUB-56]
 DISRUPTED_FOR: Final = timedelta(seconds=20)
@@ -72,7 +72,7 @@ class Seen:
     running: tuple[RunningContainer, ...] = ()
     #: Sequence number of the grant in this process; 0 if another process granted it.
     grant: int = 0
-    #: Whether the spec has changed, and the Pod's ``ready_since`` when it did.
+    #: Whether the spec has changed; if so, ``ready_since`` holds the Pod's value from when the change was seen.
     changed: bool = False
     ready_since: datetime | None = None
     #: Whether the Pod has since been unhealthy or become ready again.
@@ -89,8 +89,8 @@ class Seen:
     def is_back(self, pod: PodFacts) -> bool:
         """Return whether the Pod was updated and is healthy again. [PUB-56]
 
-        If the update is so fast that the Pod is never seen unhealthy and becomes ready within the same second, the
-        running containers are compared instead.
+        If the update is so fast that the Pod is never seen unhealthy and its ready time, in whole seconds, stays the
+        same, the running containers are compared instead.
         """
         return self.changed and pod.healthy and (self.dipped or runs_other_images(self.running, pod))
 

@@ -104,7 +104,7 @@ def rendered(sidecar: PreparedSidecar, source: SharingSource, set_name: str) -> 
         if mounts:
             body["volumeMounts"] = mounts
     if sidecar.share_devices:
-        # Add devices after mounts, so that a device whose path is that of a mount is skipped. [SS-51]
+        # Add devices after mounts, so that a device with the path of a mount is skipped. [SS-51]
         devices = list(body.get("volumeDevices") or ())
         for container in source.app_containers:
             for device in container.get("volumeDevices") or ():
@@ -132,8 +132,8 @@ class _Env:
         self._origin: dict[Any, tuple[Mapping[str, Any], str]] = {
             entry.get("name"): (entry, own) for entry in self.entries
         }
-        #: The ``id()`` of entries known to equal the effective ones: thousands of mounts may use the same value of a
-        #: megabyte, which is compared only once.
+        #: The ``id()`` of entries known to equal the effective ones, so that a value of a megabyte that thousands of
+        #: mounts use is compared only once.
         self._equal: set[int] = set()
 
     def add(self, entry: Mapping[str, Any], origin: str) -> None:
@@ -194,8 +194,8 @@ def _reference(entry: Mapping[str, Any]) -> Any:
     return value_from or None
 
 
-# Injection of SidecarSets into a new Pod: ``plan_injection`` decides, ``inject`` writes the plan into the draft. Pure:
-# the sets and the time are arguments. The rules are SS-41 … SS-59, in the order of SS-41.
+# Injection of SidecarSets into a new Pod: ``plan_injection`` is pure and returns a plan, and ``inject`` writes it into
+# the draft. The rules are SS-41 … SS-59, in the order of SS-41.
 
 _NOTHING: Mapping[str, str] = {}
 _BY_NAME = attrgetter("name")
@@ -205,7 +205,7 @@ _SHARED: Final = ("env", "volumeMounts", "volumeDevices")
 MAX_SHARED: Final = 100_000
 
 
-# Named tuples instead of dataclasses: they are created for every Pod, in a third of the time of a dataclass.
+# These are created for every Pod. Creating a named tuple takes a third of the time of creating a dataclass.
 
 
 class Placement(NamedTuple):
@@ -219,8 +219,8 @@ class Placement(NamedTuple):
 class InjectionPlan(NamedTuple):
     """Everything the applied sets change in one Pod. Placements must be applied in order."""
 
-    #: Annotations from patchPodMetadata, and the sets that define them. If no set has a sidecar, they are the only
-    #: change. [SS-53]
+    #: Annotations from patchPodMetadata, and the sets that define them. If no set has a sidecar, these annotations
+    #: are the only change. [SS-53]
     metadata: Mapping[str, str]
     patching: tuple[str, ...] = ()
     init_containers: tuple[Placement, ...] = ()
@@ -367,7 +367,7 @@ def _secrets(
     for content in contents:
         for secret in content.image_pull_secrets:
             merged.setdefault(secret.get("name"), secret)
-    # Comparing lengths is not enough: one dropped and one added would cancel out.
+    # Comparing lengths is not enough: one dropped secret and one added secret would cancel out.
     return tuple(merged.values()) if list(merged.values()) != list(present) else None
 
 

@@ -41,7 +41,7 @@ class RevisionChoice:
     custom_version: str
     #: Whether only some Pods get the recorded revision: the policy is Partial and updates are not paused.
     partial: bool
-    #: If partial, Pods that do not match get the recorded revision. None matches all.
+    #: If partial, Pods that do not match this selector get the recorded revision. None matches all Pods.
     update_selector: Selector | None
     #: If partial, the percentage of matching Pods that get the recorded revision.
     percent: int

@@ -95,11 +95,11 @@ def _from_annotation(env_name: str, key: str) -> Mapping[str, Any]:
 
 
 def version_annotations(hot: Iterable[str], present: Mapping[str, str]) -> dict[str, str]:
-    """Return the annotations for the hot-upgradable sidecars ``hot`` of a Pod with annotations ``present``. [SS-79]"""
+    """Return the annotations to set for the sidecars in ``hot``; ``present`` holds the Pod's annotations. [SS-79]"""
     annotations: dict[str, str] = {}
     working = _working(present.get(names.SIDECARSET_WORKING_HOT_UPGRADE_CONTAINER, ""))
     for name in hot:
-        # The working twin starts with versions "1" and "0", the idle one with "0" and "1".
+        # The working twin starts with version "1" and alternative version "0"; for the idle twin, it is the reverse.
         annotations[f"{names.SIDECARSET_VERSION_PREFIX}{name}-1"] = "1"
         annotations[f"{names.SIDECARSET_VERSION_ALT_PREFIX}{name}-1"] = "0"
         annotations[f"{names.SIDECARSET_VERSION_PREFIX}{name}-2"] = "0"
@@ -111,7 +111,8 @@ def version_annotations(hot: Iterable[str], present: Mapping[str, str]) -> dict[
 
 
 def _working(text: str) -> dict[str, str]:
-    """Return the annotation's entries. An unreadable or very long annotation is ignored and rewritten. [SS-80]"""
+    """Return the working twin of each sidecar as recorded in the annotation. An unreadable or very long annotation is
+    ignored and rewritten. [SS-80]"""
     try:
         value = orjson.loads(text) if text.count(",") <= MAX_COMMAS else None
     except orjson.JSONDecodeError:

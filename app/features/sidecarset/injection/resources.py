@@ -1,7 +1,7 @@
 """A sidecar's resources, computed from those of the app containers in its Pod. [SS-60 … SS-67]
 
-The policy is compiled once per change of the SidecarSet and evaluated for every new Pod. It never affects a running
-Pod.
+The policy is compiled once per change of the SidecarSet and evaluated for every new Pod; running Pods keep their
+resources.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ RESOURCES = ("cpu", "memory")
 MODES = ("sum", "max")
 MATCH_ALL = ".*"
 _KINDS = ("limits", "requests")
-#: Finest meaningful amount, as a power of ten: a thousandth of a cpu, a byte.
+#: Smallest meaningful amount of each resource, as a power of ten: a thousandth of a CPU, and one byte.
 _FINEST = {"cpu": -3, "memory": 0}
-#: Amounts used to test expressions before a SidecarSet is admitted, from tiny to large containers.
+#: Amounts with which expressions are tested at admission of a SidecarSet: those of tiny to large containers.
 _TRIALS = {
     "cpu": tuple(map(parse, ("10m", "100m", "1", "10", "100"))),
     "memory": tuple(map(parse, ("1Mi", "100Mi", "1Gi", "100Gi", "1Ti"))),
@@ -92,7 +92,7 @@ def targets(
 def evaluate(policy: ResourcesPolicy, counted: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, str]]:
     """Return the sidecar's complete ``resources`` for the counted containers. [SS-60]
 
-    Raises :class:`ResourcesPolicyError` if an expression has no usable value for them.
+    Raises :class:`ResourcesPolicyError` if an expression has no usable value for these containers.
     """
     resources = [target.get("resources") or {} for target in counted]
     limits: dict[str, Quantity] = {}
@@ -140,7 +140,7 @@ def _amount(expression: Expression, variable: Quantity, kind: str, name: str) ->
         raise ResourcesPolicyError(
             f"resourcesPolicy.resourcesExpr.{kind}.{name} for {name}={variable}: {error}"
         ) from error
-    # There are no fractions of a byte. [SS-67]
+    # Round up, because there are no fractions of a byte. [SS-67]
     return amount.round_up(_FINEST[name])
 
 

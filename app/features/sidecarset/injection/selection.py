@@ -27,15 +27,16 @@ SETTLING: Final = 2.0
 MAX_EXPECTED: Final = 100
 MAX_CLAIMED: Final = 1_000
 MAX_UID: Final = 128
-"""Maximum number of expected states for known callers and for each address of unknown callers (more than any client
-creates at once), maximum number for all unknown callers, and maximum length of a UID."""
+"""MAX_EXPECTED limits the expected states of all known callers together, and those of each address of unknown callers;
+no client creates more at once. MAX_CLAIMED limits those of all unknown callers together, and MAX_UID the length of a
+UID."""
 
 #: A label with its value, or only a key for "exists".
 _Term: TypeAlias = "tuple[str, str] | str"
 
 
 def _terms(selector: Selector) -> list[tuple[_Term, ...]]:
-    """Return the terms of each indexable requirement. A matching Pod has at least one of them per requirement."""
+    """Return the terms of each indexable requirement. A Pod meets a requirement only if it has one of its terms."""
     choices: list[tuple[_Term, ...]] = []
     for requirement in selector.requirements:
         if requirement.operator is Operator.IN:
@@ -114,7 +115,7 @@ class _Expected(NamedTuple):
 class SidecarSetIndex:
     """Index of all SidecarSets, prepared for injection. A watch updates it one set at a time.
 
-    Validation records expected states. For large sets it runs in a separate thread, so each operation on these states
+    Validation records expected states. Large sets are validated in a separate thread, so each operation on these states
     must be atomic. [MGR-149]
     """
 

@@ -99,7 +99,7 @@ def set_conditions(present: object, missed: Sequence[Pod], now: datetime) -> lis
     ]
 
 
-# Choose the next Pod without its sidecars to evict; its workload recreates it with them. [SS-137]
+# Choose which Pod without its sidecars to evict next; its workload recreates it with them. [SS-137]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ def limits_of(group: str, kind: str, workload: Mapping[str, Any]) -> Limits:
         replicas = _count(status.get("desiredNumberScheduled"), 0)
     else:
         replicas = _count(spec.get("replicas"), 1)
-    # A Deployment rounds down, but never to zero unless maxSurge is set; the others round up.
+    # A Deployment rounds maxUnavailable down, but to at least one if maxSurge is zero; other workloads round it up.
     if kind == "Deployment":
         surge = scaled(rolling.get("maxSurge", "25%"), replicas, round_up=True)
         allowed = scaled(rolling.get("maxUnavailable", "25%"), replicas, round_up=False)
@@ -198,10 +198,10 @@ def bypassed_pods(
     reviewed: Selector,
 ) -> list[Bypassed]:
     """Return the Pods created after ``since`` (timezone-aware, by our clock) that lack the containers of a set that
-    already existed then.
+    is older than the Pod.
 
-    ``created``: the creation time of each set. ``namespaces``: the labels of each namespace. ``reviewed`` selects the
-    namespaces whose Pods the API server sends to the webhook.
+    ``created`` maps sets to their creation times, and ``namespaces`` maps namespaces to their labels. ``reviewed``
+    selects the namespaces whose Pods the API server sends to the webhook.
     """
     found = []
     for pod in pods:
@@ -219,7 +219,7 @@ def bypassed_pods(
 
 
 def lacking_sets(pod: Pod, index: SidecarSetIndex, labels: Mapping[str, str]) -> list[str]:
-    """Return the sets that would inject the Pod if it were created now, but have not."""
+    """Return the sets that would inject the Pod if it were created now, but have not injected it."""
     sets = in_scope(index.candidates(pod.metadata.namespace, pod.metadata.labels), labels)
     present, replaced = injected_sets(pod.metadata.annotations), replaced_bases(sets)
     return [prepared.name for prepared in sets if prepared.name not in present and prepared.name not in replaced]

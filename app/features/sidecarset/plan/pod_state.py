@@ -81,7 +81,7 @@ class Wait(StrEnum):
     #: The Pod is a candidate.
     NO = ""
     UNSELECTED = "updateStrategy.selector does not match its labels"
-    BLOCKED = "more than images changed in the set since the Pod was created"
+    BLOCKED = "fields other than images changed in the set since the Pod was created"
     IN_FLIGHT = "the kubelet has not restarted its sidecars yet"
     RESET = "the former twin gets the empty image first"
 

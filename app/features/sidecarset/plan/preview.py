@@ -41,7 +41,7 @@ def judged(view: SetView, pods: Sequence[Pod], labels_of: NamespaceLabels) -> Po
 
 
 def preview(view: SetView, pod_counts: PodCounts, now: datetime, obstacle: Obstacle) -> list[Step]:
-    """Return what happens to each matched Pod: in which order, what changes, and which are skipped and why.
+    """Return what happens to each matched Pod: the step in which it changes, what changes, or why it is skipped.
 
     Each step begins when the Pods of the previous one are ready. Modifies ``pod_counts``.
     """
@@ -91,7 +91,7 @@ def waits_for(view: SetView, facts: PodFacts, pod_counts: PodCounts) -> str:
 
 
 def standing(view: SetView, one: Judged, pod_counts: PodCounts, obstacle: Obstacle) -> tuple[str, str]:
-    """Return the state of one Pod in a word or two, and what it waits for."""
+    """Return a word or two about one Pod's state, and what the Pod waits for."""
     facts = one.facts
     if not facts.matched:
         return "not matched", ""
@@ -112,8 +112,7 @@ _LISTS = ("containers", "initContainers")
 
 
 def obstacle(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """Return the first difference between two contents of a set (``spec`` as JSON) that applies only to new Pods; '' if
-    none."""
+    """Return the first field whose change between two specs of a set (as JSON) applies only to new Pods; '' if none."""
     for kind in _LISTS:
         if found := _difference(_by_name(before.get(kind)), _by_name(now.get(kind)), kind):
             return found

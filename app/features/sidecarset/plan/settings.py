@@ -72,7 +72,8 @@ class SetView:
     selector: Selector
     #: None selects every namespace.
     namespaces: Selector | None
-    #: Names of the set's containers in a Pod, with both names of twins. Init containers do not count.
+    #: Names of the set's containers in a Pod, including both twins of a hot-upgradable sidecar. Init containers do not
+    #: count.
     sidecars: frozenset[str]
     hot: tuple[HotSidecar, ...] = ()
     hash_without_image: str = ""

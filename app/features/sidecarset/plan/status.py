@@ -53,7 +53,7 @@ _KINDS: Final[Mapping[str, Callable[[PodFacts], bool]]] = {
 
 @dataclass(slots=True)
 class PodCounts:
-    """The facts about every Pod that a set may count, and the number of Pods with the same facts."""
+    """Facts about every Pod that a set may count, and the number of Pods for each combination of facts."""
 
     _judged: dict[ObjectKey, Judged] = field(default_factory=dict)
     #: The keys omit revisions, because users may write any revision into their Pods.
@@ -110,7 +110,7 @@ class PodCounts:
 
     @property
     def condition_due(self) -> Iterable[Judged]:
-        """The Pods whose condition must change. [SS-105]"""
+        """The Pods whose condition SidecarSetUpgradable must change. [SS-105]"""
         return self._due["condition_due"].values()
 
     def all(self) -> list[Judged]:
@@ -146,7 +146,7 @@ class PodCounts:
 
     @property
     def unavailable(self) -> int:
-        """Number of Pods unavailable because of this set's updates: disturbed, or updated and not ready. [SS-95]"""
+        """Number of Pods unavailable because of this set's updates, including updated Pods not ready yet. [SS-95]"""
         return self.number(lambda facts: facts.disturbed or (facts.updated and not facts.ready))
 
     @property
@@ -156,7 +156,7 @@ class PodCounts:
 
     @property
     def disturbed(self) -> int:
-        """Number of Pods unavailable because of updates, by this set or another."""
+        """Number of Pods unavailable because of updates by this set or another."""
         return self.number(lambda facts: facts.disturbed or facts.by_others or (facts.updated and not facts.ready))
 
     @property
@@ -226,7 +226,8 @@ class Neighbor:
 
 @dataclass(slots=True)
 class Neighbors:
-    """The other sets of the Pods, and the Pods being written now, each with the set that writes it."""
+    """The other sets injected into this set's Pods. ``written_now`` maps each Pod being patched to the set that patches
+    it."""
 
     own_name: str
     #: Returns a set by name, or None if it is unknown.
@@ -262,8 +263,8 @@ class Neighbors:
             return True  # that set is not updating any Pod
         limit = max_unavailable_of(other.strategy.max_unavailable, other.pod_counts.counts.matched)
         if idle:
-            # ``disturbed`` includes Pods that wait for their own former twin to become idle. If they blocked other Pods
-            # here, two sets would deadlock.
+            # ``disturbed`` includes Pods that wait for their own former twin to become idle. If such Pods blocked
+            # others here, two sets would deadlock.
             return other.pod_counts.down + begun + self._taken.get(name, 0) < max(1, limit)
         return other.pod_counts.disturbed + begun + self._taken.get(name, 0) < limit
 

@@ -116,8 +116,8 @@ def next_pods(
 def next_to_idle(
     strategy: Strategy, pod_counts: PodCounts, held: Collection[str], neighbors: Neighbors
 ) -> list[Judged]:
-    """Return the Pods whose former twin gets the empty image now. This makes a ready Pod briefly unavailable, so at
-    most maxUnavailable ready Pods are returned, but at least one. [SS-81]"""
+    """Return the Pods whose former twin gets the empty image now. This makes a ready Pod briefly unavailable, so the
+    result has at most maxUnavailable ready Pods (one if maxUnavailable is 0). [SS-81]"""
     limit = max(1, max_unavailable_of(strategy.max_unavailable, pod_counts.counts.matched))
     left = limit - pod_counts.down - neighbors.writing(pod_counts)
     taken: list[Judged] = []
@@ -175,15 +175,15 @@ class HotUpgradeChange:
     annotations: dict[str, str] = field(default_factory=dict)
 
     def idle(self, former: str, works: str, empty_image: str) -> None:
-        """Set the former twin to the empty image, and version annotations to show that no migration is pending."""
+        """Give the former twin the empty image, and show in the version annotations that no migration is pending."""
         self.images[former] = empty_image
         self.annotations[f"{names.SIDECARSET_VERSION_PREFIX}{former}"] = "0"
         self.annotations[f"{names.SIDECARSET_VERSION_ALT_PREFIX}{works}"] = "0"
 
 
 def upgraded(view: SetView, pod: Pod, version: str) -> HotUpgradeChange:
-    """Return the next change that moves each pair toward the set's image. ``version`` is the set's resourceVersion.
-    [SS-81]"""
+    """Return the next change that moves each pair of twins toward the set's image. ``version`` is the set's
+    resourceVersion. [SS-81]"""
     change = HotUpgradeChange()
     images = {container.name: container.image for container in pod.spec.containers}
     working = working_twins(pod)
@@ -199,7 +199,7 @@ def upgraded(view: SetView, pod: Pod, version: str) -> HotUpgradeChange:
 
 
 def twin_to_upgrade(sidecar: HotSidecar, images: Mapping[str, str], working: str, good: Collection[str]) -> str:
-    """Return the idle twin; if both run, the unhealthy one, or the non-working one if both are alike. [SS-81]"""
+    """Return the idle twin. If both run, return the only unhealthy one, else the one that is not working. [SS-81]"""
     if images.get(sidecar.first) == sidecar.empty_image:
         return sidecar.first
     if images.get(sidecar.second) == sidecar.empty_image:

@@ -23,8 +23,8 @@ from app.workloads.report import Action, Preview, PreviewStep, held_lines, next_
 from app.workloads.settings import Revisions
 from app.workloads.steps import StepKind
 
-# Simulates the plan until nothing is left to do. After each step, the affected Pods are assumed to become available,
-# because the next step waits for them. Lifecycle hooks are assumed to complete, and claims to exist. Pure.
+# After each step, the affected Pods are assumed to become available, because the next step waits for them. Lifecycle
+# hooks are assumed to complete, and claims are assumed to exist. Pure.
 
 _LONG_AGO: Final = datetime(2000, 1, 1, tzinfo=UTC)
 #: Maximum number of steps in a preview.

@@ -43,7 +43,7 @@ class ScalePlan:
         )
 
     def without_replaced(self, slots: Slots) -> ScalePlan:
-        """Return the plan without Pods of reserved ordinals, which stay until their replacements exist. [AS-64]"""
+        """Return the plan without Pods whose ordinals are reserved; they stay until they are replaced. [AS-64]"""
 
         def leaves(one: Replica) -> bool:
             return one.ordinal in slots or one.ordinal >= slots.end
@@ -136,8 +136,8 @@ def _delete(plan: ScalePlan, pod: Replica) -> None:
 def _wanted_again(replicas: Replicas, *, current: str, update: str) -> list[Replica]:
     """Return the Pods in slots whose pending deletion must be canceled. [AS-101]
 
-    Pods that the update is about to replace are not included, unless the update is paused: otherwise, OrderedReady
-    would wait for them until the rollout is resumed. [AS-76]
+    Pods that the update is about to replace are included only while the update is paused; without them, OrderedReady
+    would wait until the rollout is resumed. [AS-76]
     """
     waiting = [
         one

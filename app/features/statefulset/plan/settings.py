@@ -168,7 +168,7 @@ def settings_of(spec: api.StatefulSetSpec, gates: Gates, *, repairs: bool = Fals
         grace_seconds=None if spec.update_strategy.rolling_update is None else grace,
         history_limit=REVISION_HISTORY_LIMIT if limit is None else max(0, limit),
         lifecycle=Lifecycle.of(lifecycle),
-        # An unknown value retains the claims in both cases. [AS-69]
+        # If either value is unknown, claims are always retained. [AS-69]
         retention=Retention(policy.when_deleted == api.DELETE, policy.when_scaled == api.DELETE)
         if gates.auto_delete_claims and {policy.when_deleted, policy.when_scaled} <= {api.RETAIN, api.DELETE, ""}
         else Retention(),
@@ -273,8 +273,8 @@ class Replicas:
         return self.settings.replicas - len(self.wanted)
 
     def is_updated(self, one: Replica, update: str) -> bool:
-        """Return whether the Pod counts as updated. With gate PreparingUpdateAsUpdate, a Pod that waits for its update
-        hook does. [PM-79]"""
+        """Return whether the Pod counts as updated. With gate PreparingUpdateAsUpdate, this includes a Pod that waits
+        for its update hook. [PM-79]"""
         early = self.settings.gates.preparing_update_as_update
         return one.is_at(update) or (early and one.facts.lifecycle == LifecycleState.PREPARING_UPDATE)
 

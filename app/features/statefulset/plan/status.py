@@ -31,14 +31,14 @@ def base_status(
     now: float,
     begun: Collection[PodFacts] = (),
 ) -> dict[str, Any]:
-    """Return the status without conditions and claims. ``now`` is in POSIX seconds; ``begun`` are Pods whose update or
-    deletion has begun; they no longer count at their revision. [AS-84, AS-92]"""
+    """Return the status without conditions and claims. ``now`` is in POSIX seconds; ``begun`` holds Pods whose update
+    or deletion has begun; they no longer count toward their revision. [AS-84, AS-92]"""
     everyone = replicas.everyone
     current, update = short_hash(revisions.current.name), short_hash(revisions.update.name)
     ready = [one for one in everyone if one.running_and_ready]
     available = [one for one in ready if one.available(now)]
     staying = [one for one in everyone if one.facts not in begun]
-    # Of the updated Pods, only marked ones are deleted.
+    # An updated Pod is deleted only if it is marked for deletion.
     deleted = {one.facts for one in everyone if one.facts.marked}.intersection(begun) if current != update else ()
     status: dict[str, Any] = {
         "observedGeneration": generation,

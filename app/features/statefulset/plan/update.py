@@ -34,7 +34,7 @@ def candidates(replicas: Replicas, *, current: str, update: str) -> list[Replica
     return [*done, *(facts[pod.metadata.uid] for pod in ordered)][: max(0, count)]
 
 
-#: Reasons, unrelated to its revision, for replacing a Pod.
+#: Reasons for replacing a Pod that are unrelated to its revision.
 MARKED = "it is marked for deletion"
 BEGUN = "its deletion has begun"
 CLAIMS_GROWN = "its claims wait for a file system resize at the next mount"

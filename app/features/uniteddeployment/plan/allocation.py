@@ -94,7 +94,7 @@ def _specific(replicas: int | None, subsets: Sequence[Subset]) -> dict[str, int]
             raise AllocationError(f"the subsets' replicas add up to {total}, but spec.replicas is {replicas}")
         return fixed
     share, more = divmod(replicas - total, len(free))
-    # Subsets that already have more Pods get the remainder.
+    # The remainder goes to the subsets that already have the most Pods.
     by_size = sorted(free, key=lambda one: (one.current, one.name), reverse=True)
     return {**fixed, **{one.name: share + (index < more) for index, one in enumerate(by_size)}}
 
@@ -103,7 +103,7 @@ _Adapt: TypeAlias = Callable[[Subset, Bounds], Bounds]
 
 
 def _between(replicas: int | None, subsets: Sequence[Subset], adapt: _Adapt) -> dict[str, int]:
-    """Allocate the minimum of each subset, then fill up to each maximum, in order. [UD-37]"""
+    """Allocate the minimum of each subset, then fill the subsets in order up to their maximums. [UD-37]"""
     if replicas is None:
         raise AllocationError("spec.replicas must be set if subsets have minReplicas or maxReplicas")
     bounds = [adapt(one, bounds_of(one, replicas)) for one in subsets]
@@ -131,7 +131,7 @@ def _adapted(subset: Subset, bounds: Bounds) -> Bounds:
 
 @dataclass(slots=True)
 class _Running:
-    """Allocation to one subset while Pods are reserved, and how many more Pods can run in it."""
+    """Allocation to one subset if Pods may be reserved: Pods allocated so far, and how many more can run in it."""
 
     subset: Subset
     bounds: Bounds
@@ -139,8 +139,8 @@ class _Running:
     able: int = UNLIMITED
 
     def give(self, up_to: int, left: int) -> int:
-        """Allocate Pods until the subset has ``up_to``. Return how many are left to allocate, including those that
-        cannot run in this subset. [UD-39]"""
+        """Allocate Pods until the subset has ``up_to`` Pods. Return how many are left to allocate, including those
+        that cannot run in this subset. [UD-39]"""
         more = max(0, min(up_to - self.given, left))  # never take Pods back [UD-39]
         self.given += more
         self.able -= more

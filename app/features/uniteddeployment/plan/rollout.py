@@ -113,7 +113,7 @@ class Situation:
 
 
 def judged(found: Situation) -> Mapping[str, Any]:
-    """Compute the schedulability of each subset. Return the fields of the Situation to replace."""
+    """Compute the schedulability of each subset. Return new values for fields of the Situation, by name."""
     if found.reserves:
         return _judged_with_reservation(found)
     if not found.adapts:
@@ -133,7 +133,7 @@ def judged(found: Situation) -> Mapping[str, Any]:
 
 
 def _judged_with_reservation(found: Situation) -> Mapping[str, Any]:
-    """Return the result of :func:`judged` if Pods are reserved. [UD-53, UD-56, UD-57]"""
+    """Like :func:`judged`, for a UnitedDeployment that reserves unschedulable Pods. [UD-53, UD-56, UD-57]"""
     conditions = schedulable_conditions(found.status)
     schedulable: dict[str, Schedulability] = {}
     reservations: dict[str, Reservation] = {}
@@ -190,8 +190,8 @@ def wanted(
 ) -> tuple[dict[str, Wanted], dict[str, str]]:
     """Return the desired workload of each subset, and errors by subset for those that cannot be built.
 
-    Workloads that must be written are built until they reach ``build_bytes`` in total: a thousand copies of a large
-    template would take a minute and gigabytes of memory. Subsets in ``last`` are built last.
+    Workloads that must be written are built only until their total size reaches ``build_bytes``, because a thousand
+    copies of a large template would take a minute and gigabytes of memory. Subsets in ``last`` come last.
     """
     made: dict[str, Wanted] = {}
     errors: dict[str, str] = {}
@@ -282,7 +282,7 @@ def _change(here: Situation, workload: SubsetWorkload, one: Wanted) -> tuple[str
         reasons.append("set by manualUpdate.partitions")
     if not actions:
         actions.append("change maxUnavailable")
-        reasons.append("so that unschedulable Pods do not block the rollout, or because they no longer do")
+        reasons.append("unschedulable Pods could block the rollout, or no longer can")
     return ", ".join(actions), "; ".join(reasons)
 
 

@@ -33,7 +33,7 @@ REQUIRED: Final = ("replicas", "updatedReplicas", "currentRevision")
 
 @dataclass(frozen=True, slots=True)
 class SubsetState:
-    """Current state of one subset. ``schedulable`` is its condition, if any."""
+    """Current state of one subset. ``schedulable`` is its condition Schedulable, if set."""
 
     name: str
     replicas: int
@@ -58,7 +58,7 @@ class SubsetState:
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """Outcome of a reconcile. ``changed``: subsets were created or deleted. ``error``: all errors. ``unprovisioned``:
-    those about creating and deleting subsets."""
+    only the errors in creating and deleting subsets."""
 
     changed: bool = False
     error: str = ""
@@ -246,7 +246,7 @@ class Reservation:
     uids: frozenset[str] = frozenset()
     #: Number of ready Pods that a stuck rollout should have replaced by now. [UD-58]
     overdue: int = 0
-    #: Number of Pods at an old revision beyond the partition.
+    #: Number of Pods at an old revision in excess of the partition.
     outdated: int = 0
     #: Number of Pods that are neither finished nor terminating.
     active: int = 0
@@ -273,7 +273,7 @@ def reservation(
 
     ``update``: the updated revision. ``held``: number of Pods that stay at an old revision, or None for all.
     ``unschedulable``: whether the subset was unschedulable before. ``updating_since``: when the rollout began.
-    ``written``: labels by UID that are not in the cache yet.
+    ``written``: label values, by Pod UID, that the cache does not show yet.
     """
     active = [pod for pod in pods if is_active(pod)]
     late = {pod.metadata.uid: pending_seconds(pod, limits.critical, now) for pod in active}
@@ -351,7 +351,7 @@ def marked_condition(
 
 
 def _label(pod: Pod, written: Mapping[str, bool]) -> bool | None:
-    """Return the value of the Pod's label, or None if it is missing or invalid."""
+    """Return whether the Pod's label marks it as reserved, or None if the label is missing or invalid."""
     known = written.get(pod.metadata.uid)
     if known is not None:
         return known

@@ -42,7 +42,7 @@ ON_DELETE: Final = "OnDelete"
 STATEFUL: Final = (STATEFUL_SET, ADVANCED_STATEFUL_SET)
 #: Number of characters that the API server adds to a generateName.
 GENERATED: Final = 5
-#: Maximum length of a workload's name if its Pods have the name of its revision as a label.
+#: Maximum length of a workload's name if a label of its Pods holds the name of its revision.
 LONGEST_LABELED: Final = 52
 #: Default of maxUnavailable, by kind.
 _MAX_UNAVAILABLE: Final[Mapping[str, str]] = {CLONE_SET: cloneset.MAX_UNAVAILABLE, DEPLOYMENT: "25%"}
@@ -165,8 +165,8 @@ def built_workload(
 
 
 def tolerated_unavailable(kind: str, template: Mapping[str, Any], replicas: int, stuck: int) -> int | None:
-    """Return a maxUnavailable that keeps ``stuck`` Pods from blocking the rollout, but never less than the template
-    allows. Return None for kinds and update types without maxUnavailable. [UD-58]"""
+    """Return a maxUnavailable with which ``stuck`` Pods do not block the rollout, at least that of the template.
+    Return None for kinds and update types without maxUnavailable. [UD-58]"""
     spec = as_object(template.get("spec"))
     if kind not in _MAX_UNAVAILABLE or not _rolls(kind, spec):
         return None
@@ -193,8 +193,8 @@ def patch_text(subset: Subset) -> str:
 
 
 def generated_name(kind: str, united: str, subset: str) -> str:
-    """Return the generateName of a subset's workload. It omits the subset's name if the result would be too long,
-    because Pods, except those of Deployments, have the name of the workload's revision as a label. [UD-27]"""
+    """Return the generateName of a subset's workload. The subset's name is omitted if the result would be too long:
+    except for Deployments, a label of the Pods holds the name of the workload's revision. [UD-27]"""
     prefix = f"{united}-{subset}-"
     too_long = kind != DEPLOYMENT and len(prefix) + GENERATED > LONGEST_LABELED
     return f"{united}-" if too_long or is_dns1123_subdomain(f"{prefix}x") else prefix
@@ -229,8 +229,8 @@ def _has_partition(workload: SubsetWorkload) -> bool:
 
 
 def _differs_in_unavailable(kind: str, workload: SubsetWorkload, wanted: Wanted) -> bool:
-    """Return whether maxUnavailable must be set, or reset to the template's value. A number that the template lacks was
-    written by this controller. [UD-58]"""
+    """Return whether maxUnavailable must be set, or reset to the template's value. A number that differs from that of
+    the template was written by this controller. [UD-58]"""
     strategy = workload.spec.strategy if kind == DEPLOYMENT else workload.spec.update_strategy
     stored = as_object((strategy or {}).get("rollingUpdate")).get("maxUnavailable")
     if wanted.max_unavailable is not None:
@@ -303,7 +303,7 @@ def _add_node_term(spec: dict[str, Any], term: Mapping[str, Any], subset: str) -
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """Workloads to keep, delete, release and adopt. Each kind is given as the name of its template."""
+    """Workloads to keep, delete, release and adopt. In a pair, the name of the template stands for the kind."""
 
     #: Workload by subset name.
     existing: Mapping[str, SubsetWorkload]
@@ -372,8 +372,8 @@ def stuck_pods(workload: SubsetWorkload, pods: Iterable[Pod], update: str) -> li
     """Return outdated Pods of a native StatefulSet that are not ready, for which the StatefulSet would wait forever.
     [UD-50]
 
-    ``update`` is the name of the UnitedDeployment's revision. Pods outdated by a changed patch are found by the
-    StatefulSet's own revision, once it has observed its current spec.
+    ``update`` is the name of the UnitedDeployment's revision. If only the patch has changed, outdated Pods are
+    recognized by the StatefulSet's own revision, once it has observed its current spec.
     """
     strategy, status = workload.spec.update_strategy or {}, workload.status
     if strategy.get("type") == ON_DELETE or workload.metadata.labels.get(names.UNITED_REVISION_HASH) != update:

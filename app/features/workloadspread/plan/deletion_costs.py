@@ -37,8 +37,8 @@ def is_priced(spread: WorkloadSpread) -> bool:
 def first_costs(spread: WorkloadSpread) -> Mapping[str, str]:
     """Return the deletion cost of a new Pod by subset. [WS-55]
 
-    The cost applies to a Pod within maxReplicas and of the latest version; the controller updates it when that changes.
-    The map is empty for kinds that ignore deletion costs.
+    The cost is that of a Pod within maxReplicas and of the latest version; the controller updates the cost if
+    this is no longer true. The map is empty for kinds that ignore deletion costs.
     """
     subsets = spread.spec.subsets
     if not is_priced(spread):

@@ -255,7 +255,7 @@ def _has(entries: dict[str, str] | None, key: str) -> bool:
 
 # Subset annotation of a Pod, and the version of its workload. [WS-33, WS-40]
 
-#: Version under which Pods are counted together.
+#: Common version of all Pods whose versions are not counted separately.
 VERSION_IGNORED: Final = "versionIgnored"
 #: Labels that contain the version of a Pod; the first one present is used.
 _VERSION_LABELS: Final = (names.POD_TEMPLATE_HASH, names.CONTROLLER_REVISION_HASH)

@@ -68,7 +68,8 @@ def compute(
 ) -> Outcome:
     """Compute the status from the Pods by version and subset.
 
-    ``absent`` holds the entry keys of late Pods that the API server does not have. None treats all late Pods as absent.
+    ``absent`` holds the entry keys of late Pods that the API server does not have. If it is None, all late Pods are
+    treated as absent.
     """
     outcome = Outcome()
     former = spread.status or WorkloadSpreadStatus()
@@ -131,7 +132,7 @@ class _Statuses:
         for index, subset in enumerate(subsets):
             pods = groups.get(subset.name, ())
             before = former.get(subset.name)
-            # A new version inherits the condition. [WS-68]
+            # A new version inherits the subset's overall condition. [WS-68]
             condition = schedulable(before) if before is not None else schedulable(overall.get(subset.name))
             after = self._condition(subset.name, pods, condition, last=index == len(subsets) - 1, is_overall=is_overall)
             creating, deleting = ({}, {}) if is_overall or before is None else self._entries(pods, before)
@@ -277,7 +278,7 @@ def _shut_for(condition: SubsetCondition, now: datetime) -> float:
     since = parsed_rfc3339(condition.last_transition_time)
     if since is None:
         return 0.0
-    # A writer's clock that is ahead must not extend this time.
+    # If the clock of the process that wrote the condition is ahead, this must not extend the time.
     return (min(since, now) + timedelta(seconds=SHUT_FOR) - now).total_seconds()
 
 

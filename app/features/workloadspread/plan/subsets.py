@@ -24,7 +24,8 @@ Json: TypeAlias = Mapping[str, Any]
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 _REQUIREMENTS: Final = ("matchExpressions", "matchFields")
-#: Maximum size in bytes of a Pod together with the patch merged into it. Merging delays the creation of other Pods.
+#: Maximum size in bytes of a Pod together with the patch merged into it, because merging delays the creation of other
+#: Pods.
 MAX_PATCHED_BYTES: Final = 256 * 1024
 
 
@@ -115,7 +116,7 @@ def refuse_too_large(pod: Json, patch: Any) -> None:
         raise PatchError(f"Pod and patch total {size} bytes, more than {MAX_PATCHED_BYTES}")
 
 
-# Subset of an existing Pod: the one in its annotation, else one that fits its node. [WS-50 … WS-53]
+# Subset of an existing Pod: the one in its annotation or, without one, a subset that fits its node. [WS-50 … WS-53]
 
 #: Placeholder name for Pods that belong to no subset.
 NO_SUBSET: Final = "kruise.io/workloadspread-fake-subset-name"
@@ -148,7 +149,7 @@ def leaves_others_alone(spread: WorkloadSpread) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A Pod without a subset, its JSON, its node and its version."""
+    """A Pod that has no subset yet, with its JSON, node and version."""
 
     pod: Pod
     raw: Json

@@ -96,7 +96,7 @@ class Whitelist:
 
 
 def parse_whitelist(text: str | None) -> Whitelist:
-    """Parse the whitelist in the ConfigMap. The result is empty if ``text`` is. Raises WhitelistError."""
+    """Parse the whitelist in the ConfigMap. The result is empty if ``text`` is empty or None. Raises WhitelistError."""
     targets: dict[GroupKind, CustomWorkload] = {}
     owners = set(KNOWN_OWNERS)
     for entry in entries(text, names.WORKLOAD_SPREAD_CUSTOM_WORKLOAD_WHITELIST_KEY):
