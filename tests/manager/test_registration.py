@@ -293,7 +293,7 @@ async def test_a_missing_definition_is_reported_with_the_command_and_checked_aga
     api, registration, metrics = prepared()
     del api.objects[DEFINITION]
     async with running(registration):
-        await until(lambda: "is not installed" in caplog.text)
+        await until(lambda: "is missing" in caplog.text)
         assert (
             "CustomResourceDefinition sidecarsets.apps.kruise.io is missing, so its kind is disabled; run "
             "kubectl apply -f deploy/crds/" in caplog.text
