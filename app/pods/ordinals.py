@@ -1,6 +1,6 @@
 """Ordinals of Pods: slots counted from a start ordinal, skipping reserved ones. [AS-39, AS-48 … AS-50]
 
-Slots are kept as ranges, so the cost does not depend on the number of replicas and reserved ordinals, up to any int32.
+Slots are kept as ranges, so the cost does not depend on the number of replicas or reserved ordinals.
 """
 
 from __future__ import annotations

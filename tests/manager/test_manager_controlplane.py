@@ -54,7 +54,7 @@ def test_works_from_an_empty_cluster_through_a_restart(empty: ControlPlane, tmp_
         # Nothing is installed yet: the manager reports what is missing, and waits.
         eventually(lambda: "namespace kruise-system does not exist" in first.log.read_text(), "the namespace is named")
         empty.kubectl("apply", "-f", str(DEPLOY / "rbac.yaml"))
-        eventually(lambda: "sidecarsets.apps.kruise.io is not installed" in first.log.read_text(), "the CRD is named")
+        eventually(lambda: "sidecarsets.apps.kruise.io is missing" in first.log.read_text(), "the CRD is named")
         assert "caches: not filled yet" in first.fault()
         for file in sorted((DEPLOY / "crds").iterdir()):
             if file.name not in MISSING:
@@ -68,7 +68,7 @@ def test_works_from_an_empty_cluster_through_a_restart(empty: ControlPlane, tmp_
 
         eventually(applied, "the other CRDs are applied")
         eventually(lambda: disabled(first) == 0, "the kinds are on")
-        assert first.log.read_text().count("ephemeraljobs.apps.kruise.io is not installed") == 1
+        assert first.log.read_text().count("ephemeraljobs.apps.kruise.io is missing") == 1
         made = check_registration(empty, first.port)
         check_both_versions(empty)
         log = first.log.read_text()

@@ -301,7 +301,7 @@ async def test_a_missing_definition_is_reported_with_the_command_and_checked_aga
         assert not registration.defined.is_set()
         assert metrics.registry.get_sample_value("kruise_manager_missing_definitions", MISSING) == 1
         await asyncio.sleep(30)
-        assert caplog.text.count("is not installed") == 1
+        assert caplog.text.count("is missing") == 1
         api.objects[DEFINITION] = definition()
         async with asyncio.timeout(2):
             await registration.defined.wait()

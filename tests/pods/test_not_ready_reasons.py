@@ -56,7 +56,7 @@ LOGS = "kubectl logs -n shop web-0 -c main"
     ({"spec": {"readinessGates": [{"conditionType": "InPlaceUpdateReady"}]}, "status": {"phase": "Running",
      "conditions": [{"type": "InPlaceUpdateReady", "status": "False"}]}},
      "it is being updated in place: its node has not started the changed containers yet",
-     "wait; if it persists: kubectl describe pod -n shop web-0"),
+     "wait; if this persists, run kubectl describe pod -n shop web-0"),
 ])  # fmt: skip
 @pytest.mark.behaviour("CLI-14")
 def test_each_obstacle_is_reported_with_the_way_out(given: dict[str, Any], what: str, way_out: str) -> None:

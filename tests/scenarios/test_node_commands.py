@@ -94,7 +94,7 @@ def test_explain_shows_the_next_step_of_a_job(world: World) -> None:
     assert told.count("parallelism 1") == len(world.nodes()) - 1
     assert "phase running:" in told
     (pod,) = world.list("pods", "-l", "broadcastjob-name=once")
-    assert "of node" in world.pykruise("explain", "pod", pod["metadata"]["name"]).stdout
+    assert "created for node" in world.pykruise("explain", "pod", pod["metadata"]["name"]).stdout
     world.apply(SCHEDULED)
     told = world.pykruise("explain", "acj", "yearly").stdout
     assert told.count("-01-01T00:00:00Z   yearly-") == 5

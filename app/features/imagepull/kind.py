@@ -59,7 +59,7 @@ _LIST_COLUMNS: Final = (
         "COMPLETED",
         "integer",
         ".status.completed",
-        "Number of images whose pull succeeded or failed on every node.",
+        "Number of images whose pull has finished on every node, successfully or not.",
     ),
     AGE,
 )

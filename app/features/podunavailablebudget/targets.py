@@ -194,7 +194,7 @@ class Workloads:
         watched = True
         for key, reference in controllers.items():
             if replicas and key in lacking:
-                # This workload adds no replicas, and one that was found shows that not all workloads are gone.
+                # This workload adds no replicas, and another one was found, so not all of them are gone.
                 watched = False
                 continue
             above = self._deployment_of(reference, namespace)

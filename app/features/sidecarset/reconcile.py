@@ -159,7 +159,8 @@ class SidecarSetReconciler:
     # ---- mapping of changes to sets
 
     def keys_for_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
-        """Return the sets that injected the Pod, before or after the change, and mark the Pod for evaluation. [SS-86,
+        """Return the sets that injected sidecars into the Pod, according to its old or new state, and mark the Pod for
+        evaluation. [SS-86,
         SS-88]
 
         Users may list any set in the annotations of their Pods, so only sets that select or count the Pod are returned.

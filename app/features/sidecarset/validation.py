@@ -62,7 +62,7 @@ class Facts:
 
     #: Kubernetes' errors for the containers and volumes, with their paths in the SidecarSet. [SS-21]
     template_errors: Sequence[FieldError | str] = ()
-    #: Whether ``revision`` was looked up, so that None means it does not exist. [SS-26]
+    #: Whether ``revision`` was looked up. If so, None means that it does not exist. [SS-26]
     revision_asked: bool = False
     revision: ControllerRevision | None = None
     #: Why the whitelist does not allow the set's patchPodMetadata, or "". [SS-31]

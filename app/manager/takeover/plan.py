@@ -48,7 +48,7 @@ from app.manager.takeover.model import (
 )
 from app.manager.uninstall import DEPLOYMENT
 
-#: Maximum size of a packed backup. A ConfigMap may have 1 MiB, including base64 encoding and metadata.
+#: Maximum size of a packed backup. A ConfigMap may be at most 1 MiB in size, including base64 encoding and metadata.
 MAX_BACKUP_BYTES: Final = 700_000
 _HELM_RELEASE: Final = "meta.helm.sh/release-name"
 _OF_WEBHOOKS: Final = "docs/installing.md, Webhooks"

@@ -55,7 +55,7 @@ async def test_a_plan_runs_to_its_end(cluster: SmallCluster) -> None:
     wanted = changed(found, updateStrategy=rolling(maxSurge=1, maxUnavailable=0, partition=2))
     held = (await plan(cluster.user, wanted, ENABLED)).text()
     assert [line.split()[:2] for line in held.splitlines()[2:4]] == [["1", "node3"], ["2", "node3"]]
-    assert "in addition to the old one" in held
+    assert "in addition to the old Pod" in held
     assert "2 nodes keep their old Pod: node1, node2; held back by partition 2" in held
 
 
