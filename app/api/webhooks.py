@@ -203,8 +203,8 @@ def completed(
     *,
     rule: str,
 ) -> Decision:
-    """Return a patch that adds missing defaults, so that the object is as Go stores it. If none is missing, allow the object
-    unchanged.
+    """Return a patch that adds missing defaults, so that the object is as Go stores it. If none is missing, allow the
+    object unchanged.
 
     Fields that an update does not change, as Go reads them, keep their stored form, so that re-applying a manifest
     does not raise the generation. ``specs`` are the Go types of the kind's spec by version. ``complete`` returns the

@@ -94,8 +94,8 @@ class StatefulSetReconciler(WorkloadReconciler[StatefulSet, StatefulSetState, Re
         return [*super().watches(), Watch(self._claims, self.keys_for_claim, self.mappers.coalesce_delay)]
 
     def keys_for_claim(self, change: Change[PersistentVolumeClaim]) -> Iterable[ObjectKey]:
-        """Return the StatefulSets that are waiting for the claim to be deleted, are expanding it, or have not yet counted it
-        in their status."""
+        """Return the StatefulSets that are waiting for the claim to be deleted, are expanding it, or have not yet
+        counted it in their status."""
         metadata = change.object.metadata
         name, states = metadata.name, self.states.in_namespace(metadata.namespace)
         if change.old is None:

@@ -45,7 +45,8 @@ RETRY_SECONDS: Final = 2.0
 MAX_RETRY_SECONDS: Final = 300.0
 #: The time of the first attempt, and the delay after it.
 _NOW: Final = (0.0, RETRY_SECONDS)
-#: Seconds for which a workload that cannot afford a restart is not examined again. Without this, its Pods would be counted again for each failing container.
+#: Seconds for which a workload that cannot afford a restart is not examined again. Without this, its Pods would
+#: be counted again for each failing container.
 REFUSED_SECONDS: Final = 1.0
 #: Seconds to wait for the watch to deliver a created request before the API server is asked whether it exists.
 UNSEEN_SECONDS: Final = 30.0
