@@ -160,8 +160,7 @@ class SidecarSetReconciler:
 
     def keys_for_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
         """Return the sets that injected sidecars into the Pod, according to its old or new state, and mark the Pod for
-        evaluation. [SS-86,
-        SS-88]
+        evaluation. [SS-86, SS-88]
 
         Users may list any set in the annotations of their Pods, so only sets that select or count the Pod are returned.
         """
