@@ -481,4 +481,4 @@ def test_invalid_json_after_a_deep_object_is_a_bad_request() -> None:
 
 def test_endless_nesting_is_a_bad_request() -> None:
     got = convert_review(b'{"a":' * 300_000, convert)
-    assert (got.status, b"deeply nested and not closed" in got.payload) == (400, True)
+    assert (got.status, b"a deeply nested value is not closed" in got.payload) == (400, True)

@@ -61,7 +61,7 @@ def test_a_resource_not_served_at_the_path_is_refused_by_name(resource: dict) ->
 
 
 def test_two_handlers_for_one_request_are_an_error() -> None:
-    with pytest.raises(DuplicateRuleError, match="two and one claim CREATE pods at /validate-pod"):
+    with pytest.raises(DuplicateRuleError, match="two and one both handle CREATE pods at /validate-pod"):
         build_registry([handler("one", POD_CREATE), handler("two", POD_CREATE)], on)
 
 

@@ -223,7 +223,7 @@ def test_an_interrupt_exits_at_once_and_reports_leftovers(command: Command, tmp_
         ended.set()
         user.join()
     assert (result.exit_code, result.stdout) == (130, "")
-    assert re.fullmatch(r"(pykruise: interrupted; .* may have been (made|created), .*\n)?", result.stderr)
+    assert re.fullmatch(r"(pykruise: interrupted; .* may have been (made|created); .*\n)?", result.stderr)
 
 
 @pytest.mark.usefixtures("interruptible")
