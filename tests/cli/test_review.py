@@ -186,7 +186,7 @@ def test_a_workload_shows_its_pods_and_a_folder_all_objects(tmp_path: Path) -> N
     assert code == 0
     titles = [line for line in out.splitlines() if line.startswith("CREATE ")]
     assert titles[-1] == "CREATE Pod shop/web-: changed"
-    assert "    SS-56: An annotation of the Pod contains the sorted names of all sets applied to it." in out.splitlines()
+    assert "    SS-56: An annotation of the Pod contains the sorted names of all sets applied to it." in out
     assert "log-shipper" in out
 
 
