@@ -47,6 +47,8 @@ logger = logging.getLogger(__name__)
 #: first check, all API servers call the webhook; the second check finds Pods that a slow watch delivers later, or that
 #: were created while there was no leader.
 LOOKS: Final = (3.0, 15.0)
+#: Times of further checks while the condition of a Pod could not be written.
+RETRIES: Final = (60.0, 180.0)
 
 
 def bypassed_counter(registry: CollectorRegistry) -> Counter:
@@ -89,6 +91,8 @@ class BypassReport:
         self._wake = asyncio.Event()
         #: UIDs of the Pods that the last check found. If the next check finds them again, they are not reported again.
         self._reported: frozenset[str] = frozenset()
+        #: UIDs of those Pods whose condition could not be written. The next check tries again.
+        self._unmarked: frozenset[str] = frozenset()
 
     def webhooks_registered(self, since: datetime) -> None:
         """Record that the webhook is registered again, and may have been missing since ``since``. Does not wait."""
@@ -101,7 +105,9 @@ class BypassReport:
             await self._wake.wait()
             self._wake.clear()
             since, self._since, waited = self._since, None, 0.0
-            for seconds in LOOKS:
+            for seconds in (*LOOKS, *RETRIES):
+                if seconds in RETRIES and not self._unmarked:
+                    break
                 await self._clock.sleep(seconds - waited)
                 waited = seconds
                 if since is not None and self._reviewed is not None and self._leading():
@@ -118,23 +124,26 @@ class BypassReport:
 
     async def _report(self, found: Sequence[Bypassed]) -> None:
         new = [one for one in found if one.pod.metadata.uid not in self._reported]
+        unmarked = [*new, *(one for one in found if one.pod.metadata.uid in self._unmarked)]
         self._reported = frozenset(one.pod.metadata.uid for one in found)
         for one in new:
             self._events.event(reference(PODS, one.pod), "Warning", REASON, one.message)
         if new:
             self._counter.inc(len(new))
             logger.warning("%d Pods were created without their sidecars while the webhook was not registered", len(new))
-        for one in new:
-            await self._mark(one)
+        self._unmarked = frozenset([one.pod.metadata.uid for one in unmarked if not await self._mark(one)])
 
-    async def _mark(self, one: Bypassed) -> None:
-        """Write the Pod's condition. A failure does not affect other Pods."""
+    async def _mark(self, one: Bypassed) -> bool:
+        """Write the Pod's condition. Return whether it need not be written again. A failure does not affect other
+        Pods."""
         metadata = one.pod.metadata
         patch = pod_patch(one.pod, one.sets, self._clock.now())
         try:
             await patch_pod_status(self._client, one.pod, patch)
-        except (NotFound, Conflict):
-            return  # the Pod was deleted
+        except NotFound:
+            return True  # the Pod was deleted
+        except Conflict:
+            return False  # it was replaced, or the API server gave up merging with changes of others
         except KubeError as error:
             logger.warning(
                 "Pod %s/%s: cannot write its condition: %s",
@@ -142,6 +151,8 @@ class BypassReport:
                 metadata.name,
                 message_of(error),
             )
+            return False
+        return True
 
 
 # Evict Pods that lack their sidecars, one by one, if gate RepairMissedPods is enabled [SS-137]. The reconcile key

@@ -10,9 +10,10 @@ import orjson
 import pytest
 from prometheus_client import CollectorRegistry
 
-from app.features.sidecarset.missed_pods import LOOKS, BypassReport, bypassed_counter
+from app.features.sidecarset.missed_pods import LOOKS, RETRIES, BypassReport, bypassed_counter
 from app.features.sidecarset.pod_admission import SIDECAR_SETS
 from app.kube.client import Client
+from app.kube.errors import Conflict, Forbidden, KubeError, NotFound, RequestInfo, Status, TransportError
 from app.kube.events import EventRecorder
 from app.kube.objects import Namespace, Pod, decode_namespace
 from app.kube.selectors import compile_selector
@@ -23,6 +24,7 @@ from tests.kube.fakes import virtual
 
 pytestmark = pytest.mark.behaviour("MGR-123")
 SOON, LATE = LOOKS
+SENT = RequestInfo("PATCH", "/api/v1/namespaces/shop/pods/web-0/status")
 
 
 class World:
@@ -33,6 +35,8 @@ class World:
         self.leading = True
         self.told: list[str] = []
         self.marked: list[str] = []
+        #: What writes of Pods of these names end with.
+        self.errors: dict[str, KubeError] = {}
         self.pods: Store[Pod] = Store()
         container = {"name": "logs", "image": "a:1"}
         created = {"name": "logs", "uid": "logs", "creationTimestamp": (EPOCH - timedelta(hours=1)).isoformat()}
@@ -58,6 +62,8 @@ class World:
 
     async def patch(self, resource: Any, name: str, *_: Any, **__: Any) -> None:
         self.marked.append(name)
+        if name in self.errors:
+            raise self.errors[name]
 
     def pod(self, name: str) -> None:
         """Add a Pod without its sidecar, created at the epoch, to the cache."""
@@ -113,4 +119,44 @@ async def test_webhooks_registered_again_cause_another_check() -> None:
     world.pod("web-0")
     await asyncio.sleep(LATE)
     assert world.marked == ["web-0"]
+    looking.cancel()
+
+
+@pytest.mark.behaviour("SS-136")
+@pytest.mark.parametrize(
+    "error",
+    [
+        pytest.param(TransportError(SENT, "no response"), id="no response"),
+        pytest.param(Forbidden(SENT, Status(code=403)), id="refused"),
+        pytest.param(Conflict(SENT, Status(code=409)), id="changed by others"),
+    ],
+)
+@virtual
+async def test_a_condition_that_could_not_be_written_is_written_by_a_later_check(error: KubeError) -> None:
+    world = World()
+    looking = asyncio.create_task(world.report.run())
+    world.pod("web-0")
+    world.pod("web-1")
+    world.errors["web-0"] = error
+    world.report.webhooks_registered(EPOCH)
+    await asyncio.sleep(LATE + 1)
+    assert sorted(world.marked) == ["web-0", "web-0", "web-1"]
+    world.errors.clear()
+    await asyncio.sleep(RETRIES[-1])
+    assert sorted(world.marked) == ["web-0", "web-0", "web-0", "web-1"]
+    assert (len(world.told), world.counted) == (2, 2)  # each Pod is reported once
+    looking.cancel()
+
+
+@virtual
+async def test_conditions_that_cannot_be_written_are_given_up() -> None:
+    world = World()
+    looking = asyncio.create_task(world.report.run())
+    world.pod("web-0")
+    world.pod("web-1")
+    world.errors = {"web-0": Forbidden(SENT, Status(code=403)), "web-1": NotFound(SENT, Status(code=404))}
+    world.report.webhooks_registered(EPOCH)
+    await asyncio.sleep(10 * RETRIES[-1])
+    attempts = len((*LOOKS, *RETRIES))
+    assert (world.marked.count("web-0"), world.marked.count("web-1")) == (attempts, 1)
     looking.cancel()
