@@ -57,8 +57,9 @@ def ours(kind: str, group: str = "apps") -> Resource:
     raise LookupError(kind)
 
 
-def template(image: str = "nginx:1", labels: Json | None = None, **spec: Any) -> Json:
-    containers = [{"name": "main", "image": image}]
+def template(image: str = "nginx:1", labels: Json | None = None, cpu: str = "", **spec: Any) -> Json:
+    resources = {"resources": {"requests": {"cpu": cpu}}} if cpu else {}
+    containers = [{"name": "main", "image": image, **resources}]
     return {"metadata": {"labels": {"app": "web", **(labels or {})}}, "spec": {"containers": containers, **spec}}
 
 

@@ -27,7 +27,6 @@ from tests.shells.others import AGAIN, BY_HAND, ENDED, NOW, several
 from tests.shells.world import World
 
 Json = dict[str, Any]
-RESIZE: Final = "no edit changes resources"
 #: By default, a Pod that is being updated blocks the update of the others.
 AT_ONCE: Final = {"updateStrategy": {"rollingUpdate": {"maxUnavailable": "100%"}}}
 SPREAD: Final = {
@@ -79,13 +78,14 @@ def cloneset() -> Case:
         {
             "scale up": change({"replicas": 7}),
             "new image": change({"template": template("nginx:2")}),
-            "new template": change({"template": template("nginx:2", topologySpreadConstraints=[SPREAD]), **AT_ONCE}),
+            "new template": change(
+                {"template": template("nginx:2", cpu="100m", topologySpreadConstraints=[SPREAD]), **AT_ONCE}
+            ),
             "scale down": change({"replicas": 3, "scaleStrategy": {"enablePVCReuse": True}}),
             "a Pod is named": name_a_pod,
             "a Pod is deleted": delete_pods,
             "deleted": delete(CLONESETS, "web"),
         },
-        never={"PATCH pods/resize": RESIZE},
         ignored=PULLS,
         collected=["persistentvolumeclaims", "imagepulljobs"],
         final=[PULL_REPLACED],
@@ -95,10 +95,10 @@ def cloneset() -> Case:
 
 
 async def name_a_pod(world: World) -> None:
-    """Specify a Pod to delete, and change the image of the others."""
+    """Specify a Pod to delete, and change the image and resources of the others."""
     name = world.objects(PODS)[0]["metadata"]["name"]
     strategy = {"podsToDelete": [name], "enablePVCReuse": False}
-    changed = template("nginx:3", topologySpreadConstraints=[SPREAD])
+    changed = template("nginx:3", cpu="200m", topologySpreadConstraints=[SPREAD])
     await patch(CLONESETS, "web", {"spec": {"scaleStrategy": strategy, "template": changed}})(world)
 
 
@@ -133,11 +133,12 @@ async def delete_pods(world: World) -> None:
 def statefulset() -> Case:
     resource = ours("StatefulSet")
     claims = {"whenDeleted": "Retain", "whenScaled": "Delete"}
+    gates = [{"conditionType": names.IN_PLACE_UPDATE_READY}]
     spec = {
         "replicas": 2,
         "serviceName": "db",
         "selector": SELECTOR,
-        "template": template(),
+        "template": template(cpu="100m", readinessGates=gates),
         "volumeClaimTemplates": [CLAIM],
         "persistentVolumeClaimRetentionPolicy": claims,
         "revisionHistoryLimit": 1,
@@ -151,7 +152,7 @@ def statefulset() -> Case:
         [(resource, named("db", spec))],
         {
             "scale up": change({"replicas": 5}),
-            "new image": change({"template": template("nginx:2")}),
+            "new image and resources": change({"template": template("nginx:2", cpu="200m", readinessGates=gates)}),
             "new template": change({"template": template("nginx:2", hostname="x"), **AT_ONCE}),
             "scale down": change({"replicas": 1}),
             "Pods are deleted": delete_pods,
@@ -164,7 +165,6 @@ def statefulset() -> Case:
             ),
         },
         replaces=[resource],
-        never={"PATCH pods/resize": RESIZE, "PATCH pods/status": "Pods without the readiness gate get none"},
         final=[PULL_REPLACED, *PULLS_DELAYED],
         fixed={"controllerrevisions are gone": "the next reconcile recreates a deleted revision"},
         careless={"PATCH persistentvolumeclaims": "the same owner reference again"},
@@ -179,7 +179,7 @@ def daemonset() -> Case:
         selector = {"kubernetes.io/hostname": node}
         return change({"template": template("nginx:3", hostname="x", nodeSelector=selector)})
 
-    hooked = template("nginx:2", {"hold": "yes"}, hostname="x")
+    hooked = template("nginx:2", {"hold": "yes"}, cpu="100m", hostname="x")
     rolling = {"rollingUpdateType": "InPlaceIfPossible", "maxUnavailable": 1}
     spec = {
         "selector": SELECTOR,
@@ -196,8 +196,8 @@ def daemonset() -> Case:
             "new template": change({"template": hooked, **AT_ONCE}),
             "Pods are deleted": delete_pods,
             "a Pod has no owner": orphan,
-            "new image while a Pod is missing": several(
-                empty_node, change({"template": template("nginx:3", hostname="x"), **AT_ONCE})
+            "new image and resources while a Pod is missing": several(
+                empty_node, change({"template": template("nginx:3", cpu="200m", hostname="x"), **AT_ONCE})
             ),
             "one node only": only_on("node-a"),
             "another node only": only_on("node-b"),
@@ -208,7 +208,6 @@ def daemonset() -> Case:
         decides_by_time=["DaemonSets"],
         final=[PULL_REPLACED],
         replaces=[resource],
-        never={"PATCH pods/resize": RESIZE},
     )
 
 
@@ -310,6 +309,7 @@ def uniteddeployment() -> Case:
         "topology": {"subsets": [subset("a", "a"), subset("b", "b")]},
     }
 
+    reserving = {"rescheduleCriticalSeconds": 5, "reserveUnschedulablePods": True}
     change = changing(resource, "web")
     return case_of(
         "uniteddeployment-controller",
@@ -325,6 +325,10 @@ def uniteddeployment() -> Case:
             "of StatefulSets": create(resource, {"metadata": {"name": "db"}, "spec": of_sets("db:1")}),
             "a Pod that is not ready": stuck,
             "a rollout that the Pod blocks": patch(resource, "db", {"spec": of_sets("db:2")}),
+            "a Pod that fits nowhere is reserved": several(
+                unschedulable,
+                change({"topology": {"scheduleStrategy": {"type": "Adaptive", "adaptive": reserving}}}),
+            ),
         },
         beside=rolled_out,
         replaces=[resource],
@@ -333,7 +337,6 @@ def uniteddeployment() -> Case:
                 ("POST deployments", "PATCH deployments", "DELETE deployments", "DELETE statefulsets"), "as CloneSets"
             ),
             "PATCH controllerrevisions": "only a reused revision is patched",
-            "PATCH pods": "only Pods of removed subsets are patched",
         },
         careless=dict.fromkeys(("again: PATCH clonesets", "again: PATCH statefulsets"), "the same spec again"),
         relies_on_status=True,
@@ -343,9 +346,23 @@ def uniteddeployment() -> Case:
 async def stuck(world: World) -> None:
     """Give StatefulSets a Pod that is never ready."""
     for owner in world.objects(STATEFULSETS):
-        made = owned(pod(f"{owner['metadata']['name']}-0"), owner)
-        metadata = {**made["metadata"], **owner["spec"]["template"]["metadata"], "annotations": BY_HAND}
-        await create(PODS, {**made, "metadata": metadata, "status": {"phase": "Pending"}})(world)
+        await create(PODS, pending_pod(f"{owner['metadata']['name']}-0", owner))(world)
+
+
+async def unschedulable(world: World) -> None:
+    """Give a CloneSet of UnitedDeployment web a Pod that fits nowhere."""
+    owned_by = {
+        ref["name"]: one for one in world.objects(CLONESETS) for ref in one["metadata"].get("ownerReferences") or ()
+    }
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "lastTransitionTime": NOW}
+    await create(PODS, pending_pod("web-0", owned_by["web"], conditions=[condition]))(world)
+
+
+def pending_pod(name: str, owner: Json, **status: Any) -> Json:
+    """Return a Pod of a workload of a UnitedDeployment that does not run."""
+    made = owned(pod(name), owner)
+    metadata = {**made["metadata"], **owner["spec"]["template"]["metadata"], "annotations": BY_HAND}
+    return {**made, "metadata": metadata, "status": {"phase": "Pending", **status}}
 
 
 async def lose_label(world: World) -> None:

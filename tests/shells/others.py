@@ -20,6 +20,8 @@ Json = dict[str, Any]
 NOW: Final = "2030-01-01T00:00:00Z"
 AGAIN: Final = "deleted again, by its uid, until the cache shows the deletion"
 BY_HAND: Final = {"shells.test/by-hand": "true"}
+#: The annotation of Pods whose node has an agent.
+AGENT: Final = "shells.test/agent"
 ENDED: Final = {"terminated": {"exitCode": 0, "reason": "Completed", "finishedAt": NOW}}
 VIRTUAL_NODE: Final = (NODES, {"metadata": {"name": "virtual", "labels": {"type": "virtual-kubelet"}}})
 NODE_C: Final = {"metadata": {"name": "node-c"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}
@@ -166,15 +168,38 @@ def launch_priority() -> Case:
     )
 
 
+def end_container(world: World, one: Json, container: str) -> None:
+    """End a container of a Pod."""
+    statuses = [
+        {**s, "state": ENDED, "ready": False} if s["name"] == container else s
+        for s in one["status"]["containerStatuses"]
+    ]
+    world.set_status(PODS, one, containerStatuses=statuses)
+
+
+def late_agent(world: World) -> None:
+    """Carry out requests as a node agent that starts only after the first request has expired."""
+    pods = {one["metadata"]["name"]: one for one in world.objects(PODS)}
+    for one in world.objects(REQUESTS):
+        owner = pods.get(one["spec"]["podName"])
+        if owner is None or (one.get("status") or {}).get("completionTime"):
+            continue
+        annotations = owner["metadata"].get("annotations") or {}
+        if AGENT in annotations:
+            states = [{"name": each["name"], "phase": "Succeeded"} for each in one["spec"]["containers"]]
+            world.set_status(REQUESTS, one, phase="Completed", completionTime=NOW, containerRecreateStates=states)
+            end_container(world, owner, "side")
+        elif one["metadata"]["creationTimestamp"] < rfc3339(world.clock.now() - timedelta(seconds=30)):
+            world.set_status(REQUESTS, one, phase="Completed", completionTime=NOW)
+            metadata = {**owner["metadata"], "annotations": {**annotations, AGENT: "true"}}
+            world.store(PODS, {**owner, "metadata": metadata})
+
+
 def terminator() -> Case:
     async def main_ends(world: World) -> None:
         for one in world.objects(PODS):
-            statuses = [
-                {**s, "state": ENDED, "ready": False} if s["name"] == "main" else s
-                for s in one["status"]["containerStatuses"]
-            ]
             by_hand = {**one, "metadata": {**one["metadata"], "annotations": BY_HAND}}
-            world.set_status(PODS, by_hand, containerStatuses=statuses)
+            end_container(world, by_hand, "main")
 
     def job_pod(name: str, env: dict[str, str], **spec: Any) -> Json:
         variables = [{"name": key, "value": value} for key, value in env.items()]
@@ -187,8 +212,10 @@ def terminator() -> Case:
         "sidecarterminator-controller",
         [(PODS, job_pod("job-0", env)), VIRTUAL_NODE, (PODS, virtual)],
         {"the main container ends": main_ends},
-        never={"DELETE containerrecreaterequests": "only requests that no agent answers are deleted"},
+        beside=late_agent,
+        decided_live=["DELETE containerrecreaterequests"],
         counts={"stripped": "sidecars of every Pod are terminated"},
+        rest=80.0,  # longer than until a request is checked
     )
 
 

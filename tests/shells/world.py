@@ -1107,8 +1107,9 @@ def started(pod: Json, now: str) -> Json:
 
 def _container(uid: str, container: Json, known: Json, now: str) -> Json:
     digest = "sha256:" + hashlib.sha256(container["image"].encode()).hexdigest()
+    resources = {"resources": container["resources"]} if container.get("resources") else {}
     if known.get("imageID", "").endswith(digest) and known.get("state", {}).get("running"):
-        return known
+        return {**known, **resources}
     count = known.get("restartCount", -1) + 1
     identity = hashlib.sha256(f"{uid} {container['name']} {count}".encode()).hexdigest()
     return {
@@ -1120,4 +1121,5 @@ def _container(uid: str, container: Json, known: Json, now: str) -> Json:
         "started": True,
         "restartCount": count,
         "state": {"running": {"startedAt": now}},
+        **resources,
     }
