@@ -118,7 +118,6 @@ class Report:
     #: its reads. While a resource is down, the number of requests; while an object is stuck, the number of others
     #: written.
     after_failure: dict[str, list[str]] = field(default_factory=dict)
-    creations: set[str] = field(default_factory=set)
     #: Without faults: how often each request and each call to the runtime was made, each event recorded, each counter
     #: incremented, and each controller run.
     done: Counter[str] = field(default_factory=Counter)
@@ -309,9 +308,7 @@ class Trial:
 
     def _note_preconditions(self, world: World) -> None:
         for write in world.writes:
-            creates = write.signature.startswith("POST") and not write.target.subresource
-            if creates:
-                self.report.creations.add(write.signature)
+            if write.signature.startswith("POST") and not write.target.subresource:
                 continue
             for what in (write.signature, f"{write.signature}: {write.sets}"):
                 known = self.report.writes.setdefault(what, write.preconditions)
