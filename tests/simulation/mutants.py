@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 from tests.planted import Fault, load, planted
-from tests.selection import area, selected
 from tests.simulation.process import with_fixed_hashes
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -59,14 +58,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="at a time (default: one per CPU)")
     parser.add_argument("--afresh", action="store_true", help="from seed 1 on, whatever a patch names")
     parser.add_argument("--count", action="store_true", help="do not stop at the first: how many of the seeds find it")
-    parser.add_argument("--sample", action="store_true", help="those of changed packages and a rotating part")
     options = parser.parse_args(arguments)
     faults = [fault for fault in load(FAULTS) if not options.names or fault.name in options.names]
     if unknown := set(options.names) - {fault.name for fault in faults}:
         print(f"no mutant is called {', '.join(sorted(unknown))}", file=sys.stderr)
         return 2
-    if options.sample:
-        faults = [fault for fault in faults if selected(fault.name, map(area, planted(fault)))]
     _prepare()
     judge = partial(judged, seeds=options.seeds, afresh=options.afresh, count=options.count)
     results = []
@@ -153,7 +149,7 @@ def copied(to: Path) -> None:
         shutil.copytree(folder, to / folder.relative_to(ROOT), ignore=shutil.ignore_patterns("data"))
     for path in data:
         (to / path.relative_to(ROOT)).symlink_to(path)
-    for name in ("__init__", "planted", "selection"):
+    for name in ("__init__", "planted"):
         shutil.copy2(ROOT / f"tests/{name}.py", to / f"tests/{name}.py")
 
 
