@@ -1,17 +1,16 @@
-"""Which of the expensive checks one run of CI makes; ``make nightly`` makes them all.
+"""Which of the tests on real clusters one run of CI makes: ``pytest --sample``. ``make nightly`` makes them all.
 
-A check is selected if it is about a package that has changed, or by rotation: one in ten, chosen by the commit's name,
-so that a run of a commit repeats exactly. A change to many packages leaves the choice to rotation.
-$CI_BASE names the commit to compare with; by default the newest one a day older than HEAD. ``pytest --sample`` applies
-the selection to the tests on real clusters; simulation and mutants have an option of that name, too.
+Some always run. Of the others run those about changed packages, as far as a limited time allows, and one in twenty. The
+commit's name decides which, so that a run of a commit repeats exactly. $CI_BASE names the commit before the change; by
+default, the last 100 commits count as the change, because a clean clone does not tell what was tested last.
 """
 
 from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterable
-from functools import cache
+from collections.abc import Mapping, Set
+from functools import cache, partial
 from pathlib import Path
 from typing import Final
 from zlib import crc32
@@ -21,9 +20,20 @@ import pytest
 from tests.nightly import NIGHTLY
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-ROTATION: Final = 10
-#: With this many changed areas, rotation alone selects: all their checks would take hours.
-WIDE: Final = 6
+ROTATION: Final = 20
+#: Seconds for the tests about changed areas, which would often take half an hour.
+LIMIT: Final = 30.0
+#: Work lands in sessions of up to so many commits.
+COMMITS: Final = 100
+#: At most so many changed areas select their tests.
+FEW: Final = 5
+#: Folders in which a change selects tests.
+FOLDERS: Final = ("app", "deploy", "policies", "tests")
+#: Tests that are selected one by one → about how many seconds each takes. Others are selected by module.
+ONE_BY_ONE: Final = {"scenarios/": 15.0, "conformance/": 0.3, "cli/test_guides": 40.0}
+#: About how many seconds a module takes, and those that take much longer.
+MODULE: Final = 60.0
+LONG: Final = {"deploy/test_crds_controlplane": 200.0, "deploy/test_release_cluster": 350.0}
 #: Folders of app/ and tests/ with one folder per kind.
 GROUPS: Final = ("features",)
 #: Always run: one scenario of each kind, and what protects the cluster from its tenants.
@@ -58,14 +68,16 @@ CORE: Final = frozenset(
         "test_statefulset_pods_are_updated_in_place",
     )
 )
-#: Areas without tests on a real cluster → why.
+#: Areas whose changes show in tests of others → those areas.
 SHARED: Final = {
-    "admission": "every scenario passes through it",
-    "certs": "every scenario passes through it; chaos and manager rotate certificates",
-    "client": "tested on the sandbox; it is the toolkit's client",
-    "framework": "scenarios of every kind",
-    "generate": "the definitions and roles that every level installs",
-    "workloads": "scenarios of every workload",
+    "admission": ("deletionprotection", "launchpriority", "podunavailablebudget", "sidecarset", "workloadspread"),
+    "certs": ("manager",),
+    "client": ("cli",),
+    "framework": ("cloneset", "imagepull", "manager", "podunavailablebudget", "sidecarset"),
+    "kube": ("cloneset", "daemon", "manager", "sidecarset"),
+    "pods": ("cloneset", "podprobe", "sidecarset", "statefulset", "workloadspread"),
+    "policies": ("deletionprotection", "deploy"),
+    "workloads": ("cloneset", "daemonset", "statefulset", "uniteddeployment"),
 }
 #: Modules of which CI runs the cheap tests only → why.
 NIGHTLY_ONLY: Final = {
@@ -102,7 +114,7 @@ ABOUT: Final = {
     "conformance": ("sandbox",),
     "chaos": ("manager", "certs"),
     "deploy/test_dashboard": ("dashboard",),
-    "deploy": ("manager", "api", "generate"),
+    "deploy": ("manager", "api", "generate", "deploy"),
     "cluster": (),
     "property": ("sidecarset",),
 }
@@ -114,50 +126,68 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--core", action="store_true", help="of the tests on real clusters, those that CI always runs")
 
 
+@pytest.hookimpl(trylast=True)  # -m goes first: the limit is that of one level
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect what CI does not run."""
     core = config.getoption("--core")
     if not core and (not config.getoption("--sample") or NIGHTLY):
         return
-    left_out = [item for item in items if _expensive(item) and not (is_core(item.nodeid) if core else _selected(item))]
-    config.hook.pytest_deselected(items=left_out)
-    gone = set(left_out)
-    items[:] = [item for item in items if item not in gone]
+    expensive = {item.nodeid for item in items if _expensive(item)}
+    processes = getattr(config, "workerinput", {}).get("workercount", 1)
+    left_out = expensive - (_core(expensive) if core else selected(expensive, LIMIT * processes))
+    config.hook.pytest_deselected(items=[item for item in items if item.nodeid in left_out])
+    items[:] = [item for item in items if item.nodeid not in left_out]
 
 
 def _expensive(item: pytest.Item) -> bool:
     return any(item.get_closest_marker(name) for name in ("controlplane", "cluster"))
 
 
-def selected(name: str, about: Iterable[str]) -> bool:
-    """Return whether the check ``name`` about these areas runs."""
-    if NIGHTLY:
-        return True
-    changed, number = changed_areas(), crc32(f"{_commit()} {name}".encode())
-    return number % ROTATION == 0 or (len(changed) < WIDE and bool(changed.intersection(about)))
+def _core(nodeids: Set[str]) -> set[str]:
+    return {nodeid for nodeid in nodeids if is_core(nodeid)}
+
+
+def selected(nodeids: Set[str], seconds: float) -> set[str]:
+    """Return the tests that CI runs. Those about changed areas take about ``seconds`` or less."""
+    core = _core(nodeids)
+    others = {nodeid: _check(nodeid) for nodeid in nodeids - core if _module(nodeid) not in NIGHTLY_ONLY}
+    changed = changed_areas()
+    about = {check for nodeid, check in others.items() if changed.intersection((_file(nodeid), *areas_of_test(nodeid)))}
+    share = min(1.0, seconds / max(1.0, sum(takes for _, takes in about)))
+    shares = {check: max(share if check in about else 0.0, 1 / ROTATION) for check in others.values()}
+    return core | {nodeid for nodeid, check in others.items() if _number(check[0]) < shares[check]}
+
+
+def _check(nodeid: str) -> tuple[str, float]:
+    """Return what is selected together with a test: itself or its module, and about how many seconds it takes."""
+    module = _module(nodeid)
+    for prefix, seconds in ONE_BY_ONE.items():
+        if module.startswith(prefix):
+            return nodeid, seconds
+    return module, LONG.get(module, MODULE)
+
+
+def _file(nodeid: str) -> str:
+    return nodeid.partition("::")[0]
+
+
+def _module(nodeid: str) -> str:
+    return _file(nodeid).removeprefix("tests/").removesuffix(".py")
+
+
+def _number(*names: str) -> float:
+    """Return a number from 0 to 1, which depends on the commit under test."""
+    return crc32(" ".join((_commit(), *names)).encode()) / 2**32
 
 
 def is_core(nodeid: str) -> bool:
     """Return whether CI always runs this test."""
-    file, _, test = nodeid.partition("::")
-    return file.removeprefix("tests/").removesuffix(".py") in CORE or test.partition("[")[0] in CORE
-
-
-def _selected(item: pytest.Item) -> bool:
-    """Return whether CI runs this test. Scenarios and guides are slow, so they are selected one by one, other tests by
-    module."""
-    if is_core(item.nodeid):
-        return True
-    file = item.nodeid.partition("::")[0].removeprefix("tests/").removesuffix(".py")
-    if file in NIGHTLY_ONLY:
-        return False
-    name = item.nodeid if file.startswith(("scenarios/", "conformance/", "cli/test_guides")) else file
-    return selected(name, areas_of_test(item.nodeid))
+    return _module(nodeid) in CORE or nodeid.partition("::")[2].partition("[")[0] in CORE
 
 
 def areas_of_test(nodeid: str) -> tuple[str, ...]:
     """Return the areas that a test is about."""
-    path = nodeid.partition("::")[0].removeprefix("tests/")
+    path = _file(nodeid).removeprefix("tests/")
     for prefix, areas in ABOUT.items():
         if path.startswith(prefix):
             return areas
@@ -173,19 +203,47 @@ def area(path: str | Path) -> str:
 
 @cache
 def changed_areas() -> frozenset[str]:
-    """Return the areas of app/ with changes since the base."""
-    base = os.environ.get("CI_BASE") or _day_before(_commit())
-    return frozenset(map(area, _git("diff", "--name-only", base, "--", "app").splitlines()))
+    """Return the areas that have changed and those whose tests show it. A changed file of tests is its own area."""
+    base = os.environ.get("CI_BASE")
+    since = f"{base}..HEAD" if base else f"--max-count={COMMITS}"
+    commits = {}
+    for text in _git("log", since, "--format=%x00%h", "--name-only", "--", *FOLDERS).split("\0"):
+        commit, *paths = text.split("\n")
+        commits[commit] = frozenset(filter(None, map(_changed, paths)))
+    return frozenset(one for changed in few(commits) for one in (changed, *SHARED.get(changed, ())))
+
+
+def _changed(path: str) -> str:
+    """Return the area of a changed file; empty if no test on a real cluster is about it."""
+    if not path.startswith("tests/"):
+        return area(path) if path else ""
+    return path if on_a_cluster(ROOT / path) else ""
+
+
+def on_a_cluster(path: Path) -> bool:
+    """Return whether a file has tests on a real cluster that CI may select."""
+    name = path.relative_to(ROOT / "tests").with_suffix("").as_posix()
+    if not path.name.startswith("test_") or not path.exists() or name in NIGHTLY_ONLY:
+        return False
+    text = path.read_text("utf-8")
+    return path.parent.name == "scenarios" or "mark.controlplane" in text or "mark.cluster" in text
+
+
+def few(commits: Mapping[str, frozenset[str]]) -> frozenset[str]:
+    """Return the areas that these commits have changed. Of more than FEW, each commit adds one until there are FEW: an
+    area that many commits have changed is likely to be among them; a commit that changes all areas adds only one."""
+    areas: frozenset[str] = frozenset().union(*commits.values())
+    if len(areas) <= FEW:
+        return areas
+    found: dict[str, None] = {}
+    for commit in sorted(filter(commits.__getitem__, commits), key=_number):
+        found[min(commits[commit], key=partial(_number, commit))] = None
+    return frozenset([*found][:FEW])
 
 
 @cache
 def _commit() -> str:
     return _git("rev-parse", "HEAD")
-
-
-def _day_before(commit: str) -> str:
-    when = int(_git("show", "-s", "--format=%ct", commit) or 0)
-    return _git("rev-list", "-1", f"--before={when - 86400}", commit) or commit
 
 
 def _git(*arguments: str) -> str:
