@@ -14,6 +14,7 @@ from app.kube.client import Client
 from app.kube.errors import RequestInfo, TransportError
 from app.kube.patches import merge_patch
 from app.kube.wire import Request, Response, Stream
+from tests.deadline import Deadline
 from tests.kit import virtualtime
 
 
@@ -29,9 +30,11 @@ def virtual(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Non
 
 async def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
     """Wait for a condition, looking every 10 ms of the loop's time; fail after the deadline."""
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.01)
+    loop, deadline = asyncio.get_running_loop(), Deadline(seconds)
+    end = loop.time() + seconds if isinstance(loop, virtualtime.VirtualLoop) else None
+    while not condition():
+        assert not (deadline.passed() if end is None else loop.time() >= end), f"not within {seconds:g} s"
+        await asyncio.sleep(0.01)
 
 
 @asynccontextmanager
