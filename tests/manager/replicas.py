@@ -53,7 +53,7 @@ class Replica:
     def page(self, port: int, path: str) -> str:
         # Debug pages accept this host name only, at any loopback address.
         request = urllib.request.Request(f"http://{self.host}:{port}/{path}", headers={"Host": "localhost"})
-        with urllib.request.urlopen(request, timeout=5) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return str(answer.read().decode())
 
     def processes(self) -> dict[str, int]:
@@ -75,7 +75,7 @@ class Replica:
         request = urllib.request.Request(
             f"https://localhost:{self.port}/mutate-pod", REVIEW, {"Content-Type": "application/json"}
         )
-        with urllib.request.urlopen(request, timeout=5, context=context) as answer:
+        with urllib.request.urlopen(request, timeout=60, context=context) as answer:
             assert json.load(answer)["response"]["allowed"]
 
     def signal(self, name: str, number: signal.Signals) -> int:
