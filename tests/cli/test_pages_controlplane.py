@@ -17,7 +17,7 @@ import pytest
 from tests import openkruise
 from tests.cli.pages import ROOT, line, shown
 from tests.cli.reader import Reader, clone, ports_of_the_documents, sandboxed
-from tests.cluster.controlplane import ControlPlane
+from tests.cluster.controlplane import ControlPlane, wait_for_service_account
 from tests.manager.test_moving_over_controlplane import create
 from tests.scenarios.world import eventually, running
 
@@ -136,7 +136,7 @@ def test_the_takeover_page_can_be_typed(tmp_path: Path, cloned: Reader) -> None:
         kubectl = started.kubectl
         kubectl("create", "namespace", "kruise-system")
         kubectl("label", "namespace", "kruise-system", "control-plane=openkruise")
-        kubectl("wait", "--for=create", "-n", "kruise-system", "serviceaccount/default", "--timeout=30s")
+        wait_for_service_account(kubectl, "kruise-system")
         installed = [one for one in openkruise.installed() if one["metadata"]["name"] != "default"]
         create(started, *installed, openkruise.deployment())
         record = ("create", "secret", "generic", "-n", "kruise-system", "sh.helm.release.v1.kruise.v1")

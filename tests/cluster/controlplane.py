@@ -45,6 +45,12 @@ def wait_until_established(kubectl: Callable[..., "subprocess.CompletedProcess[s
     wait_until(lambda: not kubectl(*command, check=False).returncode, f"{definitions} are established")
 
 
+def wait_for_service_account(kubectl: Callable[..., "subprocess.CompletedProcess[str]"], namespace: str) -> None:
+    """Wait until a namespace has its default ServiceAccount, which every Pod needs."""
+    command = ("wait", "--for=create", "-n", namespace, "serviceaccount/default", "--timeout=30s")
+    wait_until(lambda: not kubectl(*command, check=False).returncode, f"Pods can be created in namespace {namespace}")
+
+
 class ControlPlane:
     """A private control plane. A context manager; also usable with `start()` and `stop()`.
 

@@ -16,6 +16,7 @@ from tests.cli.pages import ROOT, line, shown
 from tests.cli.reader import Reader, ports_of_the_documents
 from tests.cluster import ourimage
 from tests.cluster.cluster import RUN_NAME, Cluster, left_over
+from tests.cluster.controlplane import wait_for_service_account
 from tests.cluster.run import Run
 from tests.deploy.release import NAMESPACE, Release
 from tests.deploy.rendering import find, render
@@ -192,7 +193,7 @@ def test_protected_objects_are_not_deleted(release: Release, kind: str) -> None:
         assert f"{FORBIDDEN}Always" in refused.stderr
         if kind == "Namespace":
             release.kubectl("label", kind, "web", "--overwrite", f"{LABEL}=Cascading")
-            release.kubectl("wait", "--for=create", "-n", "web", "serviceaccount/default", "--timeout=20s")
+            wait_for_service_account(release.kubectl, "web")
             release.kubectl("run", "-n", "web", "busy", "--image=nginx:1.25")
             refused = release.kubectl("delete", kind, "web", "--wait=false", check=False)
             assert f"{FORBIDDEN}Cascading and active pods >0" in refused.stderr

@@ -19,7 +19,7 @@ from app.kube.admission import PolicyRule
 from app.manager.features import kinds
 from app.manager.rbac import default_rules, rules_of_gates, webhook_rules
 from tests.cluster import binaries
-from tests.cluster.controlplane import ControlPlane, free_port
+from tests.cluster.controlplane import ControlPlane, free_port, wait_for_service_account
 from tests.cluster.recording import SERVICE_ACCOUNT
 from tests.deploy.release import NAME, NAMESPACE, Release
 from tests.scenarios.world import eventually, running
@@ -54,7 +54,7 @@ def test_without_a_manager_no_webhook_is_registered(release: Release) -> None:
         found = release.get(f"{kind}webhookconfiguration", f"kruise-{kind}-webhook-configuration")
         assert found.get("webhooks", []) == []
     release.kubectl("create", "namespace", "shop")
-    release.kubectl("wait", "--for=create", "-n", "shop", "serviceaccount/default", "--timeout=20s")
+    wait_for_service_account(release.kubectl, "shop")
     release.kubectl("run", "-n", "shop", "web", "--image=nginx")
 
 
@@ -395,7 +395,7 @@ def test_controllers_register_webhooks_served_by_others(apart: tuple[ControlPlan
     flags = flags_of(release, "kruise-controllers", *wanted)
     reconciling = manager_as("kruise-manager", control_plane, *flags, port, *elsewhere)
     logs = [tmp_path / name for name in ("controllers.log", "webhooks.log")]
-    release.kubectl("wait", "--for=create", "-n", "default", "serviceaccount/default", "--timeout=30s")
+    wait_for_service_account(release.kubectl, "default")
     with running(reconciling, logs[0]):
         eventually(lambda: "no replica serves reviews" in logs[0].read_text(), "the controllers wait", 60)
         found = release.get("mutatingwebhookconfiguration", "kruise-mutating-webhook-configuration")

@@ -9,7 +9,7 @@ import pytest
 
 from app.manager.webhook_handlers import WEBHOOKS
 from tests import openkruise
-from tests.cluster.controlplane import ControlPlane
+from tests.cluster.controlplane import ControlPlane, wait_for_service_account
 from tests.scenarios.world import eventually, manager
 
 pytestmark = pytest.mark.controlplane
@@ -33,7 +33,7 @@ def left() -> Iterator[ControlPlane]:
         started.kubectl("label", "namespace", "kruise-system", "control-plane=openkruise")
         started.kubectl("create", "namespace", NAMESPACE)
         for name in ("kruise-system", NAMESPACE):
-            started.kubectl("wait", "--for=create", "-n", name, "serviceaccount/default", "--timeout=30s")
+            wait_for_service_account(started.kubectl, name)
         installed = openkruise.installed()
         create(started, *(item for item in installed if item["kind"] not in (*_LAST, "ServiceAccount")))
         lay(started, openkruise.recorded())

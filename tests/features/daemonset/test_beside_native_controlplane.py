@@ -12,7 +12,7 @@ import pytest
 
 from app.pods.revisions import template_data, template_hash
 from app.pods.template_text import NEWEST, OPENKRUISE
-from tests.cluster.controlplane import ControlPlane
+from tests.cluster.controlplane import ControlPlane, wait_for_service_account
 from tests.scenarios.world import eventually, manager, running
 
 pytestmark = pytest.mark.controlplane
@@ -134,7 +134,7 @@ def test_a_daemonset_behaves_like_a_native_one_through_taints_cordons_and_update
         side = Side(api)
         eventually(lambda: len(api.request("GET", "/api/v1/nodes")[1]["items"]) == 4, "the nodes are there")
         api.kubectl("create", "namespace", "side")
-        api.kubectl("wait", "--for=create", "-n", "side", "serviceaccount/default", "--timeout=30s")
+        wait_for_service_account(api.kubectl, "side")
         for name, path in PATHS.items():
             code, answer = api.request("POST", path, manifest(name))
             assert code == 201, answer
