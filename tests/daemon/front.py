@@ -157,11 +157,6 @@ class AgentProcess:
                 return int(line.split()[1]) / 1024
         raise AssertionError("no VmRSS")
 
-    @property
-    def cpu_seconds(self) -> float:
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
     def kill(self) -> None:
         self._end(signal.SIGKILL)
 
