@@ -30,15 +30,16 @@ class Deadline:
 
 def slowness() -> float:
     """Return how many times slower than on an idle, fast machine a process runs now; at least 1."""
-    return max(1.0, _calibrated()) * max(1.0, _running() / (os.cpu_count() or 1))
+    return cpu_slowness() * max(1.0, _running() / (os.cpu_count() or 1))
 
 
 @cache
-def _calibrated() -> float:
+def cpu_slowness() -> float:
+    """Return how many times more CPU time a computation takes than on a fast machine; at least 1."""
     began, total = time.process_time(), 0
     for number in range(200_000):
         total += number
-    return (time.process_time() - began) / _REFERENCE
+    return max(1.0, (time.process_time() - began) / _REFERENCE)
 
 
 def _running() -> int:

@@ -33,6 +33,7 @@ from app.kube.store import Change
 from app.kube.wire import Request, Response
 from app.manager.features import features
 from app.manager.gates import GATES
+from tests.deadline import cpu_slowness
 from tests.fuzz import cluster, objects
 from tests.kit import virtualtime
 from tests.kit.features import context, stores_of
@@ -41,7 +42,7 @@ from tests.kube.fakes import json_response, status_body
 
 ALL_GATES: Final = ",".join(f"{name}=true" for name in GATES)
 #: Maximum CPU seconds of one reconcile.
-SECONDS: Final = 0.5
+SECONDS: Final = 0.5 * cpu_slowness()
 #: Virtual seconds for which a reconcile may wait.
 PATIENCE: Final = 600.0
 OWN_NAMESPACE: Final = "kruise-system"
@@ -115,8 +116,8 @@ class Trial:
         self.part = part
         #: Exceptions, and writes to foreign namespaces.
         self.problems: list[str] = []
-        #: Slow reconciles; they count as failures only if nothing else runs.
-        self.slow: list[str] = []
+        #: Slow reconciles and their CPU seconds; they count as failures only if nothing else runs.
+        self.slow: dict[str, float] = {}
         self.reconciled = 0
         #: Every write: the reconciled key, method, path and body.
         self.writes: list[tuple[ObjectKey, str, str, bytes]] = []
@@ -207,7 +208,7 @@ class Trial:
         except Exception as error:  # noqa: BLE001 - reported as a finding
             self.problems.append(f"{called}: reconciling {key} raised {_shown(error)}")
         if (seconds := time.process_time() - started) > SECONDS:
-            self.slow.append(f"{called}: reconciling {key} took {seconds * 1000:.0f} ms")
+            self.slow[f"{called}: reconciling {key}"] = seconds
         for write in self.server.writes:
             self.writes.append((key, write.method, write.path, bytes(write.body or b"")))
             namespace = _namespace_of(write.path)
@@ -228,10 +229,21 @@ def _shown(error: Exception) -> str:
     return f"{type(error).__name__} at {where}: {str(error)[:150]}"
 
 
-async def tried(part: ControllerPart, seed: int, changes: int) -> Trial:
-    """Run the trial of one controller; a controller that no change reaches has a problem."""
+async def _run(part: ControllerPart, seed: int, changes: int) -> Trial:
     trial = Trial(part, Random(f"{seed}:{part.name}"))
     await trial.run(changes)
+    return trial
+
+
+async def tried(part: ControllerPart, seed: int, changes: int) -> Trial:
+    """Run the trial of one controller; a controller that no change reaches has a problem."""
+    trial = await _run(part, seed, changes)
+    # On a busy machine, the same work takes more processor time. Repeat all of it: a second reconcile of an object may
+    # find results of the first.
+    for _ in range(2):
+        if trial.slow:
+            again = await _run(part, seed, changes)
+            trial.slow = {what: min(trial.slow[what], again.slow[what]) for what in trial.slow if what in again.slow}
     if not trial.reconciled:
         trial.problems.append(f"{part.name}: no change reached a reconcile; see tests/fuzz/cluster.py")
     return trial
@@ -241,7 +253,8 @@ async def _main(seed: int, changes: int) -> int:
     wrong = 0
     for part in parts():
         trial = await tried(part, seed, changes)
-        problems = [*trial.problems, *trial.slow]
+        slow = [f"{what} took {seconds * 1000:.0f} ms" for what, seconds in trial.slow.items()]
+        problems = [*trial.problems, *slow]
         wrong += len(problems)
         print(f"{part.name}: {trial.reconciled} reconciles, {len(problems)} problems")
         by_cause = {problem.partition(" raised ")[2] or problem: problem for problem in problems}

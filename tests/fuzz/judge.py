@@ -20,12 +20,13 @@ from app.manager.limits import Connections, Limits
 from app.manager.protocol import BoundedProtocol
 from app.manager.serving import Server
 from app.manager.standalone import Standalone
+from tests.deadline import cpu_slowness
 from tests.fuzz import notes, targets
 from tests.fuzz.cases import Case
 from tests.fuzz.service import posted
 
 #: CPU seconds of this process, so that cases do not fail on a busy machine.
-SECONDS: Final = 0.3
+SECONDS: Final = 0.3 * cpu_slowness()
 #: The largest object that etcd accepts. Decoders also get larger objects, and conversions get many; these may take
 #: proportionally longer.
 LARGEST_STORED: Final = 1_500_000

@@ -10,7 +10,7 @@ from app.manager.features import kinds
 from app.manager.standalone import Standalone
 from tests.fuzz import objects, targets
 from tests.fuzz.cases import LARGE_EVERY, Case, Cases
-from tests.fuzz.judge import Judge
+from tests.fuzz.judge import SECONDS, Judge
 from tests.fuzz.service import standalone_service
 
 
@@ -44,7 +44,7 @@ class _Planted:
         if what == "fails":
             raise KeyError(what)
         if what == "slow":
-            end = time.process_time() + 0.35
+            end = time.process_time() + 1.2 * SECONDS
             while time.process_time() < end:
                 pass
         if what == "large":
