@@ -17,7 +17,7 @@ from typing import Final
 
 from tests.cluster import binaries, helm
 from tests.cluster.paths import cache_dir, locked
-from tests.scenarios.world import eventually
+from tests.scenarios.world import printed
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 SECONDS: Final = 90
@@ -109,12 +109,10 @@ class Running:
     def says(self, words: str, seconds: float = SECONDS) -> str:
         """Return the first line with these words, as soon as it appears."""
 
-        def look() -> str | None:
-            found = next((one for one in self.text.splitlines() if words in one), None)
-            assert found or self._process.poll() is None, f"$ {self.command}\n{self.text}"
-            return found
+        def look(text: str) -> str | None:
+            return next((one for one in text.splitlines() if words in one), None)
 
-        return eventually(look, f"{self.command} says {words}", seconds)
+        return printed(self._process, self._said, look, f"{self.command} says {words}", seconds)
 
     def ends(self) -> int:
         """Send Ctrl-C to all processes of the command, like a terminal; return its exit code."""

@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 from app.cli import sandbox as command
 from app.cli.main import app
 from tests.scenarios.minikubectl import MiniKubectl
-from tests.scenarios.world import ROOT, eventually, running
+from tests.scenarios.world import ROOT, printed, running
 
 POD = """
 apiVersion: v1
@@ -39,10 +39,11 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_it_shows_events_and_leaves_nothing_behind(tmp_path: Path) -> None:
     log = tmp_path.with_suffix(".log")
 
-    def says(pattern: str) -> str:
-        return eventually(lambda: re.search(f"^.*{pattern}.*$", log.read_text("utf-8"), re.M), pattern)[0]
-
     with running(["app.cli.main", "sandbox", f"--kubeconfig={tmp_path / 'kube'}", "--nodes=2"], log) as process:
+
+        def says(pattern: str) -> str:
+            return printed(process, log, lambda text: re.search(f"^.*{pattern}.*$", text, re.M), pattern)[0]
+
         says("It is meant for evaluation and tests")
         says(r"Ready\. Press Ctrl-C")
         authority = next(tmp_path.glob("*-ca.pem"))

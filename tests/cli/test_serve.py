@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from app.cli.main import app
 from app.kube.patches import apply
 from tests.admission.requests import patch_of, recorded, review_of
-from tests.scenarios.world import ROOT, eventually, running
+from tests.scenarios.world import ROOT, eventually, printed, running
 
 SAMPLES = ROOT / "policies/samples"
 JSON = {"Content-Type": "application/json"}
@@ -39,8 +39,11 @@ class Serving:
 
     def says(self, words: str, *, times: int = 1) -> str:
         """Return the line of the log in which these words appear for this time, once it does."""
-        found = eventually(lambda: [one for one in self.text.splitlines() if words in one][times - 1 :], words, 30)
-        return found[0]
+
+        def look(text: str) -> list[str]:
+            return [one for one in text.splitlines() if words in one][times - 1 :]
+
+        return printed(self.process, self.log, look, words, 30)[0]
 
     def client(self) -> httpx.Client:
         return httpx.Client(base_url=self.url, verify=ssl.create_default_context(cafile=self.certs / "ca-cert.pem"))

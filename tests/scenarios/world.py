@@ -246,6 +246,22 @@ def eventually(look: Callable[[], Found | None], what: str, seconds: float = 60.
     raise AssertionError(f"not within {seconds:.0f} s: {what}; last seen: {last!r}")
 
 
+def printed(
+    process: subprocess.Popen[bytes], log: Path, look: Callable[[str], Found | None], what: str, seconds: float = 60.0
+) -> Found:
+    """Return the first true result of ``look`` on the output of a process; fail at once if the process has ended."""
+
+    def found() -> Found | None:
+        code = process.poll()  # before reading, or its last words would be missed
+        text = log.read_text("utf-8", "replace")
+        result = look(text)
+        if not result and code is not None:
+            raise RuntimeError(f"the process ended with code {code} before: {what}\n{text}")
+        return result
+
+    return eventually(found, what, seconds)
+
+
 def is_ready(pod: dict[str, Any]) -> bool:
     conditions = {one["type"]: one["status"] for one in pod.get("status", {}).get("conditions", [])}
     return conditions.get("Ready") == "True"
