@@ -112,7 +112,7 @@ logger = logging.getLogger(__name__)
 
 #: Write conflicts to tolerate before reporting an error.
 _ATTEMPTS: Final = 5
-#: Burst and rate (per second) of Secret writes, in case two writers keep overwriting each other.
+#: Limits of Secret writes (burst, and rate per second), in case two writers keep overwriting each other.
 _WRITES_BURST: Final = 10
 _WRITES_PER_SECOND: Final = 0.1
 #: Seconds a reader waits for the controllers to publish a CA that was not announced in advance.

@@ -86,7 +86,7 @@ class DashboardSection(Generic[R]):
 
 
 def mapping(obj: Stored, field: str) -> Stored:
-    """Return an object field; empty if it is not an object."""
+    """Return the value of a field that should be an object, or an empty mapping if it is not one."""
     found = obj.get(field)
     return found if isinstance(found, Mapping) else {}
 

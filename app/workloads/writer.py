@@ -168,7 +168,7 @@ class Writer:
         return None
 
     def is_failed_creation(self, error: KubeError) -> bool:
-        """Return whether to record an event for a Pod that was not created because of the error."""
+        """Return whether to record an event if this error prevented the creation of a Pod."""
         return not is_namespace_ending(error)
 
     async def create_claims(self, workload: KubeObject, pod: NewPod) -> None:

@@ -14,7 +14,7 @@ def _without_images(obj: dict[str, Any]) -> dict[str, Any]:
     spec = obj.get("spec")
     template = spec.get("template") if isinstance(spec, dict) else None
     if isinstance(template, dict) and IMAGES in template:
-        # Conversion shares templates, so modify a copy.
+        # The converted object shares its template with the original, so modify a copy.
         obj["spec"] = {**obj["spec"], "template": {key: part for key, part in template.items() if key != IMAGES}}
     return obj
 

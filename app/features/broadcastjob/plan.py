@@ -68,7 +68,7 @@ def fit_of(template: Mapping[str, Any]) -> Fit:
 
 def _requests(spec: Mapping[str, Any]) -> dict[str, Quantity]:
     """Return the requests of the Pod: the overhead plus the sum over its containers or the peak during initialization,
-    whichever is larger. Zero requests, of which there may be thousands, are omitted."""
+    whichever is larger. Requests of zero are omitted; there may be thousands of them."""
     running: dict[str, Quantity] = {}
     peak: dict[str, Quantity] = {}
     for container in spec.get("initContainers") or ():

@@ -159,8 +159,8 @@ def _judge_replicas(old: Mapping[str, Any], gates: Gates) -> Allowed | Denied:
 
 
 def _custom_resources(spec: Mapping[str, Any], uid: str) -> CustomResources:
-    """Return the lookup of the custom resources in their storage version. The message names the kind as OpenKruise
-    does. [DP-27, DP-52]"""
+    """Return the lookup of the custom resources in their storage version. The denial message shows the kind as
+    OpenKruise does. [DP-27, DP-52]"""
     group = _field(spec, "group", str, "", "spec.")
     defined = _field(spec, "names", dict, {}, "spec.")
     kind = _field(defined, "kind", str, "", "spec.names.")

@@ -187,8 +187,8 @@ class WorkloadSpreadReconciler:
         return GATHER_STATUS if is_status_change(change) else 0.0
 
     def of_spread(self, change: Change[WorkloadSpread]) -> Iterable[ObjectKey]:
-        """Return the WorkloadSpread, and if it was deleted or its Pod filter changed, those that may take over its
-        Pods."""
+        """Return the WorkloadSpread and, if it was deleted or its Pod filter changed, the others that may
+        take over its Pods."""
         key, old, new = key_of(change.object), change.old, change.new
         refiltered = old is not None and new is not None and old.spec.target_filter != new.spec.target_filter
         here = self._index.of(key.namespace) if refiltered or self._index.get(key) is None else None

@@ -161,8 +161,8 @@ class SidecarSetIndex:
     def behind(self, now: float, *, stranger: bool = False) -> list[str]:
         """Return the sets that were admitted in a newer state than the index has.
 
-        States claimed by unknown callers count only in reviews for unknown callers. Such a caller may be an API server
-        at an unknown address, but it must not delay the Pods of a known API server. [SS-39]
+        A state reported by an unknown caller is used only in reviews of unknown callers. Such a caller may be an API
+        server at an unknown address, but it must not delay the Pods of a known API server. [SS-39]
         """
         if not self._expected and not self._claimed:
             return []
