@@ -72,7 +72,7 @@ def test_works_from_an_empty_cluster_through_a_restart(empty: ControlPlane, tmp_
         made = check_registration(empty, first.port)
         check_both_versions(empty)
         log = first.log.read_text()
-        assert log.index("webhooks registered") < log.index("SidecarSet agent: revision 1 is")
+        assert log.index("webhooks registered") < log.index("SidecarSet agent: recorded revision 1 as")
     assert first.process.returncode == 0, first.log.read_text()
     assert "Traceback" not in first.log.read_text()
 
