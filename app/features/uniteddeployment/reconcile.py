@@ -46,6 +46,7 @@ from app.kube.controller import Result, Watch
 from app.kube.errors import ApiError, KubeError, NotFound, message_of
 from app.kube.events import INVALID_SPEC, EventRecorder
 from app.kube.expectations import is_at_least
+from app.kube.jsonvalues import as_object
 from app.kube.objects import ControllerRevision, Pod, decode_metadata
 from app.kube.resources import ObjectKey, Resource
 from app.kube.selector_query import SelectorError
@@ -208,8 +209,8 @@ class UnitedDeploymentReconciler:
         subsets = {one.name for one in united.spec.subsets}
         owned = {name: self._caches.workloads[name].by_index(OWNER, owned_by) for name in TEMPLATES}
         orphans = self._caches.workloads[kind].by_index(OWNER, ownerless(namespace))
-        given = (template.get("metadata") or {}).get("labels") or {}
-        written = {**given, **(united.spec.selector.get("matchLabels") or {})}
+        given = as_object(as_object(template.get("metadata")).get("labels"))
+        written = {**given, **as_object(united.spec.selector.get("matchLabels"))}
         # If the selector does not match the labels of new workloads, ignore it; otherwise each workload would be
         # released and recreated.
         matches = selector.matches if selector.matches(written) else lambda _: True
